@@ -1,7 +1,7 @@
 """Share one embedded PostgreSQL among all processes of this checkout.
 
-Each process holds a shared flock while it lives; the kernel drops it even at kill -9, so nothing stale can block.
-The last holder to leave in good order stops the server; whoever comes next starts it again.
+Each process holds a shared flock while it lives; the kernel drops it even at kill -9, so nothing stale can
+block. The last holder to leave in good order stops the server; whoever comes next starts it.
 """
 
 import atexit
@@ -32,7 +32,7 @@ def database_url(folder: Path, given: str = "") -> str:
     """
     if given and str(folder) not in given:
         return given
-    if not embedded_server.wheel_is_installed():
+    if embedded_server.WHEEL is None:
         raise ImproperlyConfigured(WHEEL_MISSING)
     folder.mkdir(exist_ok=True)
     with _changing(folder):

@@ -1,4 +1,4 @@
-"""Settings of the test project. DATABASE_URL chooses the database; without it an embedded PostgreSQL is used."""
+"""Settings of the test project, on the database of DATABASE_URL; without it, on an embedded PostgreSQL."""
 
 import os
 from datetime import timedelta
@@ -11,7 +11,6 @@ import environ
 from testproject import embedded
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-
 
 env = environ.Env()
 environ.Env.read_env(BASE_DIR / ".env")

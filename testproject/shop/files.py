@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_once(path: Path, content: bytes) -> bool:
-    """Write the file whole, or return False if it is there already; of two writers one wins, also between machines."""
+    """Write the file whole, or return False if it is there already; of two writers one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:

@@ -14,8 +14,8 @@ from .models import Order, Receipt, Rendering
 def send_receipt(context: JobContext, order_id: int) -> dict[str, str]:
     """Render the receipt of an order, mail it, and note it: once for each order, however often this runs.
 
-    There is no `context.check()` before the mail. A check can pass in the moment before a worker is frozen, so it
-    saves work but protects nothing: the key protects the customer, and the fence the database.
+    There is no `context.check()` before the mail. A check can pass in the moment before a worker is frozen,
+    so it saves work but protects nothing: the key protects the customer, and the fence the database.
     """
     order = Order.objects.get(pk=order_id)
     if Receipt.objects.filter(order=order).exists():
