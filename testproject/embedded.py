@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -30,7 +31,7 @@ def database_url(folder: Path, given: str = "") -> str:
     The server is started if it does not run, also for a given address that lies in `folder`: a parent process
     exported it. Raises ImproperlyConfigured when the server cannot be had.
     """
-    if given and str(folder) not in given:
+    if given and quote(str(folder)) not in given:
         return given
     if embedded_server.WHEEL is None:
         raise ImproperlyConfigured(WHEEL_MISSING)

@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
+
+from testproject.waiting import wait_until
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
@@ -59,6 +62,20 @@ class WorkerProcess:
     def wait(self, seconds: float = 20) -> int:
         """Return the exit code. Raises subprocess.TimeoutExpired."""
         return self.process.wait(seconds)
+
+    def wait_for(self, holds: Callable[[], bool], seconds: float = 20, what: str = "it holds") -> None:
+        """Return once `holds()`. Raises AssertionError with the last lines if it ends, or not in time."""
+        try:
+            wait_until(holds, what, within=timedelta(seconds=seconds), meanwhile=self._must_live)
+        except TimeoutError as late:
+            raise AssertionError(f"{late}\n{self._last_lines()}") from late
+
+    def _must_live(self) -> None:
+        if self.returncode is not None:
+            raise AssertionError(f"the worker ended with {self.returncode}\n{self._last_lines()}")
+
+    def _last_lines(self) -> str:
+        return "\n".join(self.output.splitlines()[-20:])
 
     def kill(self) -> None:
         """Kill -9 and reap; nothing to do for a process that has ended."""

@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from .cast import Cast, assemble, ensure_demo_user
+from .limits import DemoFailed, ending_within
 from .screen import Screen
 from .story import Story
-from .waiting import DemoFailed, ending_within
 
 LIMIT = timedelta(seconds=50)
 

@@ -10,11 +10,12 @@ from django.db import transaction
 
 from django_pgqueue.models import Job
 from testproject.processes import WorkerProcess
+from testproject.waiting import wait_until
 
 from .cast import Cast
 from .facts import verify
+from .limits import DemoFailed
 from .screen import Screen
-from .waiting import DemoFailed, wait_until
 
 LEASE = timedelta(seconds=3)
 RECOVERY = LEASE + timedelta(seconds=5)
@@ -109,7 +110,10 @@ class Story:
             return row.values_list("pk").first() is not None
 
     def _wait(self, holds: Callable[[], bool], what: str, within: timedelta = RECOVERY) -> None:
-        wait_until(holds, what, within=within, meanwhile=self._look_around)
+        try:
+            wait_until(holds, what, within=within, meanwhile=self._look_around)
+        except TimeoutError as late:
+            raise DemoFailed(str(late)) from late
 
     def _look_around(self) -> None:
         self.screen.count(self.cast.done(), len(self.cast.orders))

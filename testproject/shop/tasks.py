@@ -1,13 +1,20 @@
 """The shop's tasks."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from django.conf import settings
 from django.db.models import Count, Sum
 
-from django_pgqueue import JobContext, task
+from django_pgqueue import task
 
 from . import receipts
 from .files import write_once
 from .models import Order, Receipt, Rendering
+
+if TYPE_CHECKING:
+    from django_pgqueue import JobContext
 
 
 @task(queue_name="receipts", takes_context=True)

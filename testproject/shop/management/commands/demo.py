@@ -2,8 +2,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from testproject.demo.limits import DemoFailed
 from testproject.demo.run import run
-from testproject.demo.waiting import DemoFailed
 
 
 class Command(BaseCommand):

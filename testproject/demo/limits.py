@@ -1,35 +1,19 @@
-"""Wait for facts, and never for longer than the demo may take."""
+"""The demo ends by itself, in good order."""
 
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
-
-LOOK_EVERY = timedelta(milliseconds=50)
 
 
 class DemoFailed(Exception):
     """Something that the demo shows did not hold; the message says what."""
 
 
-def wait_until(
-    holds: Callable[[], bool], what: str, *, within: timedelta, meanwhile: Callable[[], None]
-) -> None:
-    """Return once `holds()`. Raises DemoFailed, naming `what`, when it takes longer than `within`."""
-    deadline = time.monotonic() + within.total_seconds()
-    while not holds():
-        if time.monotonic() > deadline:
-            raise DemoFailed(f"within {within.total_seconds():.0f} s: {what}")
-        meanwhile()
-        threading.Event().wait(LOOK_EVERY.total_seconds())
-
-
 @contextmanager
 def ending_within(limit: timedelta) -> Iterator[None]:
-    """Raise DemoFailed in the block after `limit`, and SystemExit at SIGTERM or SIGHUP, so that it cleans up."""
+    """Raise DemoFailed in the block after `limit`, and SystemExit at SIGTERM or SIGHUP, to tidy up."""
 
     def too_late(signum: int, frame: FrameType | None) -> None:
         raise DemoFailed(f"the whole demo ends within {limit.total_seconds():.0f} s")
