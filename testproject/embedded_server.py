@@ -158,6 +158,8 @@ def _run(command: str, *more: str | Path, user: str | None = None) -> subprocess
             stdout=subprocess.DEVNULL,
             stderr=errors,
             user=user,
+            group=user and pwd.getpwnam(user).pw_gid,
+            extra_groups=[] if user else None,
             cwd="/",
         )
         errors.seek(0)

@@ -43,7 +43,7 @@ def database_url(transactional_db: None) -> str:
 
 @pytest.fixture
 def worker_process(database_url: str, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Give a function that starts a real `runworker FLAGS` on the test database; all are killed afterwards."""
+    """Give a function that starts a real `runworker FLAGS` on the test database; all are killed at last."""
     numbers = count(1)
     with ExitStack() as children:
 
