@@ -79,7 +79,6 @@ def _jobs(cast: Cast) -> Table:
         "refused",
         "receipts",
         "mails",
-        "dropped",
     )
     table = Table(*columns, title="Jobs")
     mailed, dropped = cast.mailed(), cast.dropped()
@@ -91,11 +90,10 @@ def _jobs(cast: Cast) -> Table:
             job.state,
             str(job.generation),
             f"{job.attempts} of {job.max_attempts}",
-            ", ".join(job.worker_ids),
+            "\n".join(job.worker_ids),
             str(cast.rejections().filter(job_id=job.pk).count()),
             str(Receipt.objects.filter(order=order).count()),
-            str(mailed.count(subject)),
-            str(dropped.count(subject)),
+            f"{mailed.count(subject)} sent, {dropped.count(subject)} dropped",
             style="bold yellow" if job.pk == cast.slow_job_id else None,
         )
     return table

@@ -12,7 +12,7 @@ from .outbox import KEY_HEADER
 def render(order: Order) -> bytes:
     """Return the receipt as a PDF, after as long as the PDF service takes for this order."""
     threading.Event().wait(order.rendering_seconds)
-    page = FPDF(format="A5")
+    page = FPDF(format=(148, 210))
     page.set_title(f"Receipt {order.number}")
     page.add_page()
     page.set_font("Helvetica", "B", 20)
