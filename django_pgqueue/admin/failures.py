@@ -1,0 +1,77 @@
+"""Attempts that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from ..models import Failure
+from . import columns
+from .base import ReadOnlyAdmin
+from .filters import BeforeFilter, JobFilter, KindFilter, as_id
+
+SHOWN_TRACEBACK = 100_000
+
+
+@admin.display(description=_("traceback"))
+def traceback(failure: Any) -> str:
+    """The traceback, cut only if something else than a worker wrote it."""
+    return format_html('<pre class="pgqueue-pre">{}</pre>', columns.cut(failure.traceback, SHOWN_TRACEBACK))
+
+
+@admin.display(description=_("message"))
+def whole_message(failure: Any) -> str:
+    """The exception's message."""
+    return format_html('<pre class="pgqueue-pre">{}</pre>', columns.cut(failure.message, SHOWN_TRACEBACK))
+
+
+@admin.register(Failure)
+class FailureAdmin(ReadOnlyAdmin):
+    """Failed attempts: which job, which generation, and why."""
+
+    large_columns = ("message", "traceback", "job__payload", "job__result", "job__worker_ids")
+    list_display = [
+        columns.number,
+        columns.when,
+        columns.job_link,
+        columns.task_of,
+        columns.generation,
+        columns.kind,
+        columns.message,
+        columns.worker,
+    ]
+    list_filter = [KindFilter, JobFilter, BeforeFilter]
+    search_fields = ["job_id"]
+    search_help_text = _("A job's id, or a part of the exception's name.")
+    fieldsets = [
+        (None, {"fields": [columns.job_link, columns.task_of, "generation", columns.kind, "worker", "at"]}),
+        (_("Exception"), {"fields": ["exception_class", whole_message, traceback]}),
+    ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the failures with their jobs."""
+        return super().get_queryset(request).select_related("job")
+
+    def listed(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the failures with the beginning of their messages."""
+        return queryset.annotate(message_start=Left("message", 200))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find the rows of one job, or of an exception."""
+        term = search_term.strip()
+        job_id = as_id(term)
+        if job_id is not None:
+            return queryset.filter(job_id=job_id), False
+        return (queryset.filter(exception_class__icontains=term) if term else queryset), False
+
+    def search_is_indexed(self, term: str) -> bool:
+        """Whether a job's id is searched for."""
+        return as_id(term) is not None

@@ -1,0 +1,180 @@
+"""The `django.tasks` backend. It imports models only when used, so that `@task` works in any `models.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
+from django.utils import timezone
+
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+)
+from .conf import MAX_MAX_ATTEMPTS, Options, read_options
+from .payloads import encode_payload, storable
+from .retry import LONGEST
+from .states import Fencing
+from .tasks import PgTask
+
+MAX_TASK_PATH = 500
+MAX_QUEUE_NAME = 100
+MAX_UNIQUE_KEY = 255
+FARTHEST = timedelta(days=36500)
+
+
+class PgQueueBackend(BaseTaskBackend):
+    """Enqueues jobs as rows of the queue's table, in the caller's transaction."""
+
+    task_class = PgTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @cached_property
+    def conf(self) -> Options:
+        """The backend's options. Raises ImproperlyConfigured, naming the option that is wrong."""
+        return read_options(self.alias, self.options)
+
+    @property
+    def database(self) -> str:
+        """Alias of the queue's database: DATABASE, or what the routers say."""
+        from .rejections import queue_database  # imports models
+
+        return queue_database(self.conf.database)
+
+    def validate_task(self, task: Task) -> None:
+        """Refuse a task that this backend cannot run. Raises InvalidTask, naming the option and its value."""
+        if isinstance(task.priority, bool) or not isinstance(task.priority, int):
+            raise InvalidTask(f"priority must be a whole number, not {task.priority!r}.")
+        _check_run_after(task.run_after)
+        super().validate_task(task)
+        _check_length("queue_name", task.queue_name, MAX_QUEUE_NAME)
+        _check_length("the task's path", task.module_path, MAX_TASK_PATH)
+        if isinstance(task, PgTask):
+            _check_own_options(task)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Insert a job and return its result, or that of the live job with the same unique key.
+
+        Raises InvalidPayload before any SQL for arguments that JSON or PostgreSQL cannot hold.
+        """
+        from .enqueueing import Request, enqueue  # imports models
+        from .results import STATUS, unchecked  # imports models
+        from .states import State
+
+        self.validate_task(task)
+        own = task if isinstance(task, PgTask) else None
+        new = enqueue(
+            Request(
+                task=task.module_path,
+                payload=encode_payload(args, kwargs),
+                queue=task.queue_name,
+                priority=task.priority,
+                max_attempts=(own and own.max_attempts) or self.conf.max_attempts,
+                backend=self.alias,
+                run_after=_aware(task.run_after),
+                delay=max(own.delay, timedelta(0)) if own and own.delay is not None else None,
+                unique_key=own.unique_key if own else None,
+            ),
+            using=self.database,
+        )
+        if new.existing:
+            return self.get_result(str(new.job_id))
+        result = TaskResult(
+            task=unchecked(task, backend=self.alias),
+            id=str(new.job_id),
+            status=STATUS.get(State(new.state), TaskResultStatus.READY),
+            enqueued_at=new.enqueued_at,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Do as `enqueue`, on the thread that holds the caller's transaction."""
+        return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs)
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the job as a result. Raises TaskResultDoesNotExist for an id that no job has."""
+        from .models import Failure, Job  # the app registry is ready by now
+        from .results import result_of  # imports models
+
+        if not (isinstance(result_id, str | int) and str(result_id).isdecimal() and len(str(result_id)) < 19):
+            raise TaskResultDoesNotExist(result_id)
+        job = Job.objects.using(self.database).filter(pk=int(result_id)).first()
+        if job is None:
+            raise TaskResultDoesNotExist(result_id)
+        failures = Failure.objects.using(self.database).filter(job_id=job.pk).order_by("id")
+        return result_of(job, failures)
+
+    async def aget_result(self, result_id: str) -> TaskResult:
+        """Do as `get_result`."""
+        return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
+
+    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+        """Return the problems of this backend's settings."""
+        from .checks import check_backend  # sits on this floor, and needs the backend's alias only
+
+        return check_backend(self.alias)
+
+
+def _check_run_after(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        cure = " (a day is not an instant: give the time and the time zone)" if isinstance(value, date) else ""
+        raise InvalidTask(
+            f"run_after must be an aware datetime or a timedelta, not {value!r}{cure}."
+        )
+
+
+def _check_length(name: str, value: object, limit: int) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidTask(f"{name} must be a non-empty string, not {value!r}.")
+    if len(value) > limit or storable(value, limit) != value:
+        raise InvalidTask(f"{name} must be at most {limit} storable characters, not {value[:60]!r}….")
+
+
+def _check_own_options(task: PgTask) -> None:
+    attempts = task.max_attempts
+    if attempts is not None and (
+        isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= MAX_MAX_ATTEMPTS
+    ):
+        raise InvalidTask(f"max_attempts must be between 1 and {MAX_MAX_ATTEMPTS}, not {attempts!r}.")
+    for name, longest in (("lease", LONGEST), ("timeout", LONGEST), ("delay", FARTHEST)):
+        value = getattr(task, name)
+        if value is not None and (not isinstance(value, timedelta) or value > longest):
+            raise InvalidTask(f"{name} must be a timedelta of at most {longest.days} days, not {value!r}.")
+        if value is not None and name != "delay" and value < timedelta(milliseconds=100):
+            raise InvalidTask(f"{name} must be at least 0.1 seconds, not {value!r}.")
+    if task.fencing is not None and task.fencing not in Fencing.values:
+        raise InvalidTask(f"fencing must be one of {', '.join(Fencing.values)}, not {task.fencing!r}.")
+    if task.unique_key is not None:
+        _check_length("unique_key", task.unique_key, MAX_UNIQUE_KEY)
+    if task.retry is not None and not callable(task.retry) and not hasattr(task.retry, "delay"):
+        raise InvalidTask(f"retry must be a Backoff or a callable, not {task.retry!r}.")
+
+
+def _aware(value: datetime | None) -> datetime | None:
+    """Return an aware datetime; a naive one (only possible without USE_TZ) is in the current time zone."""
+    if value is None or timezone.is_aware(value):
+        return value
+    return timezone.make_aware(value)

@@ -1,0 +1,117 @@
+"""The settings of this app: the only module that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from .retry import Backoff, RetryPolicy
+from .states import Fencing
+
+BACKEND_PATH = "django_pgqueue.backend.PgQueueBackend"
+SHORTEST = timedelta(milliseconds=100)
+LONGEST = timedelta(days=365)
+MAX_MAX_ATTEMPTS = 1_000_000
+
+_DURATIONS = ("lease", "heartbeat", "poll_interval", "keep_done", "keep_failed", "timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`TASKS[alias]["OPTIONS"]`, upper case there. Times are `timedelta`.
+
+    Raises ImproperlyConfigured, naming the option, its value and the cure, for anything out of its domain.
+    """
+
+    database: str | None = None
+    lease: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta | None = None
+    max_attempts: int = 5
+    backoff: RetryPolicy = field(default_factory=Backoff)
+    fencing: str = Fencing.TOKEN
+    poll_interval: timedelta = timedelta(seconds=1)
+    listen: bool = True
+    keep_done: timedelta | None = timedelta(days=1)
+    keep_failed: timedelta | None = timedelta(days=14)
+    timeout: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ImproperlyConfigured(problem)
+
+    @property
+    def beat(self) -> timedelta:
+        """Time between two renewals: HEARTBEAT, or a third of the lease."""
+        return self.heartbeat or self.lease / 3
+
+    def _problems(self) -> Iterator[str]:
+        for name in _DURATIONS:
+            value = getattr(self, name)
+            optional = name in ("heartbeat", "timeout", "keep_done", "keep_failed")
+            if value is None and optional:
+                continue
+            if not isinstance(value, timedelta):
+                yield f"{name.upper()} must be a datetime.timedelta, not {value!r}"
+            elif not (timedelta(0) if name.startswith("keep") else SHORTEST) <= value <= LONGEST * 100:
+                yield f"{name.upper()} must be at least {SHORTEST} and at most {LONGEST * 100}, not {value}"
+        if isinstance(self.lease, timedelta) and self.lease > LONGEST:
+            yield f"LEASE must be at most {LONGEST}, not {self.lease}"
+        elif isinstance(self.lease, timedelta) and isinstance(self.heartbeat, timedelta):
+            if self.heartbeat * 2 > self.lease:
+                yield (
+                    f"HEARTBEAT ({self.heartbeat}) must be at most half of LEASE ({self.lease}), "
+                    "or a healthy job would lose its lease; a third is the default"
+                )
+        if not isinstance(self.max_attempts, int) or isinstance(self.max_attempts, bool):
+            yield f"MAX_ATTEMPTS must be a whole number, not {self.max_attempts!r}"
+        elif not 1 <= self.max_attempts <= MAX_MAX_ATTEMPTS:
+            yield f"MAX_ATTEMPTS must be between 1 and {MAX_MAX_ATTEMPTS}, not {self.max_attempts}"
+        if self.fencing not in Fencing.values:
+            yield f"FENCING must be one of {', '.join(Fencing.values)}, not {self.fencing!r}"
+        if not isinstance(self.listen, bool):
+            yield f"LISTEN must be True or False, not {self.listen!r}"
+        if not (isinstance(self.backoff, Backoff) or callable(self.backoff)):
+            yield f"BACKOFF must be a Backoff or a callable of (attempt, exception), not {self.backoff!r}"
+        if self.database is not None and self.database not in settings.DATABASES:
+            yield f"DATABASE must be one of DATABASES ({', '.join(settings.DATABASES)}), not {self.database!r}"
+
+
+def read_options(alias: str, raw: Mapping[str, Any]) -> Options:
+    """Return the options of the backend `alias`. Raises ImproperlyConfigured, naming the option."""
+    known = {item.name.upper(): item.name for item in fields(Options)}
+    unknown = sorted(str(key) for key in raw if key not in known)
+    try:
+        if unknown:
+            raise ImproperlyConfigured(
+                f"unknown option {', '.join(unknown)}; the options are {', '.join(sorted(known))}"
+            )
+        return Options(**{known[key]: value for key, value in raw.items()})
+    except ImproperlyConfigured as error:
+        raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS']: {error}") from None
+
+
+def backend_aliases() -> list[str]:
+    """Return the aliases in TASKS whose backend is this package's (or a subclass that keeps its module name)."""
+    tasks = getattr(settings, "TASKS", None) or {}
+    return [alias for alias, params in tasks.items() if params.get("BACKEND") == BACKEND_PATH]
+
+
+def queues_of(alias: str) -> set[str]:
+    """Return the QUEUES of one backend; an empty set means that any queue name is allowed."""
+    return set(settings.TASKS[alias].get("QUEUES", ["default"]))
+
+
+def raw_options(alias: str) -> Mapping[str, Any]:
+    """Return the OPTIONS of one backend as written in the settings."""
+    options: Mapping[str, Any] = settings.TASKS[alias].get("OPTIONS", {})
+    return options
+
+
+def uses_time_zones() -> bool:
+    """Return USE_TZ."""
+    return bool(settings.USE_TZ)

@@ -1,0 +1,132 @@
+"""Database connections that a worker's threads own, and the bounded retry of the queue's own transactions."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import OperationalError
+from psycopg import IsolationLevel
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_SECONDS = 10
+CONFLICT_TRIES = 6
+# serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back, so nothing of it happened.
+_CONFLICTS = frozenset({"40001", "40P01"})
+
+
+def adopt(alias: str, *, name: str) -> BaseDatabaseWrapper:
+    """Give the current thread a direct connection of its own to `alias`, and return it.
+
+    The connection is not taken from a pool, so that a heartbeat never waits behind a job; it is in
+    READ COMMITTED, which the fenced statements rely on; it says who it is in `application_name`; and it
+    notices a dead peer. Opened on first use.
+    """
+    wrapper = connections[alias].copy()
+    options = {key: value for key, value in wrapper.settings_dict["OPTIONS"].items() if key != "pool"}
+    wrapper.settings_dict["OPTIONS"] = {
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "keepalives_idle": 20,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 30_000,
+        **options,
+        "isolation_level": IsolationLevel.READ_COMMITTED,
+        "application_name": name[:63],
+    }
+    wrapper.settings_dict["CONN_MAX_AGE"] = None
+    connections[alias].close()
+    connections[alias] = wrapper
+    return wrapper
+
+
+def name_connections(name: str) -> None:
+    """Make the connections that the current thread opens from now on say `name` in `application_name`."""
+    for alias in connections:
+        connection = connections[alias]
+        options = connection.settings_dict["OPTIONS"]
+        if connection.vendor == "postgresql" and not options.get("pool"):
+            wrapper = connection.copy()
+            wrapper.settings_dict["OPTIONS"] = {**options, "application_name": name[:63]}
+            connections[alias] = wrapper
+
+
+def close_all() -> None:
+    """Close the current thread's connections; for the end of a thread."""
+    for connection in connections.all(initialized_only=True):
+        with _ignored():
+            connection.close()
+
+
+def discard(alias: str) -> None:
+    """Drop the current thread's connection, in whatever state it is, for a fresh one that opens on first use."""
+    spoilt = connections[alias]
+    with _ignored():
+        spoilt.close()
+    fresh = connections[alias] = spoilt.copy()
+    fresh.execute_wrappers = spoilt.execute_wrappers
+
+
+@contextmanager
+def _ignored() -> Iterator[None]:
+    try:
+        yield
+    except Exception:  # closing a connection that is already broken may raise anything the driver has
+        pass
+
+
+@contextmanager
+def apart(alias: str) -> Iterator[None]:
+    """Run a block whose statements on `alias` commit on their own, whatever transaction the caller is in.
+
+    Inside a transaction the thread's connection is set aside for another one, and put back afterwards.
+    """
+    outer = connections[alias]
+    if not outer.in_atomic_block and outer.get_autocommit():
+        yield
+        return
+    inner = connections[alias] = outer.copy()
+    try:
+        yield
+    finally:
+        connections[alias] = outer
+        inner.close()
+
+
+def retry_conflicts(work: Callable[[], T]) -> T:
+    """Run `work`, one whole transaction of the queue's own, again after a deadlock or serialization failure.
+
+    At most CONFLICT_TRIES runs, with jitter between. Only for work without effects outside the database.
+    """
+    for run in range(CONFLICT_TRIES):
+        try:
+            return work()
+        except OperationalError as error:
+            if sqlstate(error) not in _CONFLICTS or run == CONFLICT_TRIES - 1:
+                raise
+            threading.Event().wait(random.uniform(0.005, 0.02) * 2**run)
+    raise AssertionError("unreachable")
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Return the SQLSTATE of a database error, None if the server sent none (a lost connection)."""
+    return getattr(error.__cause__, "sqlstate", None)
+
+
+def cut(connection: BaseDatabaseWrapper) -> None:
+    """Shut the socket of another thread's connection, so that its blocked call returns with an error."""
+    raw = connection.connection
+    with _ignored():
+        if raw is not None:
+            with socket.socket(fileno=raw.pgconn.socket) as watched:
+                try:
+                    watched.shutdown(socket.SHUT_RDWR)
+                finally:
+                    watched.detach()

@@ -1,0 +1,88 @@
+"""Jobs in: one INSERT in the caller's transaction, uniqueness, and the promotion of scheduled jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connections
+
+from . import sql
+from .models import Job
+from .querysets import JobQuerySet
+from .rejections import queue_database
+
+# A key's holder may end between the refused insert and the look for it; then the key is free again.
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job to be: `payload` is JSON text; `run_after` or `delay` (added to the database's clock), or neither."""
+
+    task: str
+    payload: str
+    queue: str
+    priority: int
+    max_attempts: int
+    backend: str
+    run_after: datetime | None = None
+    delay: timedelta | None = None
+    unique_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued:
+    """The row of a new job; `existing` if a live job with the same unique key stands for it instead."""
+
+    job_id: int
+    state: str
+    enqueued_at: datetime
+    existing: bool = False
+
+
+def enqueue(request: Request, *, using: str | None = None) -> Enqueued:
+    """Insert the job in the caller's transaction: invisible until it commits, gone if it rolls back.
+
+    A live job (scheduled, ready or running) with the same unique key is returned instead; the caller's
+    transaction stays usable.
+    """
+    using = queue_database(using)
+    statement = sql.ENQUEUE if request.unique_key is None else sql.ENQUEUE_UNIQUE
+    for _ in range(_TRIES):
+        with connections[using].cursor() as cursor:
+            cursor.execute(
+                statement,
+                {
+                    "task": request.task,
+                    "payload": request.payload,
+                    "queue": request.queue,
+                    "priority": request.priority,
+                    "run_after": request.run_after,
+                    "delay": request.delay,
+                    "max_attempts": request.max_attempts,
+                    "unique_key": request.unique_key,
+                    "backend": request.backend,
+                },
+            )
+            row = cursor.fetchone()
+        if row is not None:
+            return Enqueued(job_id=row[0], state=row[1], enqueued_at=row[2])
+        holder = _live_jobs(using).filter(unique_key=request.unique_key).only("state", "enqueued_at").first()
+        if holder is not None:
+            return Enqueued(
+                job_id=holder.pk, state=holder.state, enqueued_at=holder.enqueued_at, existing=True
+            )
+    raise RuntimeError(f"the unique key {request.unique_key!r} was taken and freed again and again")
+
+
+def _live_jobs(using: str) -> JobQuerySet:
+    jobs: JobQuerySet = Job.objects.using(using)
+    return jobs.live()
+
+
+def promote(*, limit: int = 1000, using: str | None = None) -> int:
+    """Make up to `limit` scheduled jobs ready whose time has come by the database's clock; return how many."""
+    with connections[queue_database(using)].cursor() as cursor:
+        cursor.execute(sql.PROMOTE, {"limit": limit})
+        return len(cursor.fetchall())

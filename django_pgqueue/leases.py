@@ -1,0 +1,254 @@
+"""Leases: the right to end a job until a time, and how it is claimed, reclaimed and renewed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+
+from . import sql
+from .models import Job
+from .rejections import Observed, Refused, judge, observe, queue_database, record
+from .states import Action, Fencing
+
+if TYPE_CHECKING:
+    from .outcomes import complete, fail, release
+
+__all__ = ["Lease", "Renewal", "claim", "complete", "fail", "orphans", "reclaim", "release", "renew"]
+
+DEFAULT_LEASE = timedelta(seconds=30)
+NO_QUEUES: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One claim of one job. `generation` is the fencing number that every later write must present.
+
+    `payload` is the JSON text of the arguments, `duration` how far a renewal pushes the lease ahead.
+    """
+
+    job_id: int
+    generation: int
+    attempt: int
+    max_attempts: int
+    task: str
+    queue: str
+    priority: int
+    backend: str
+    payload: str
+    worker: str
+    worker_ids: list[str]
+    enqueued_at: datetime
+    started_at: datetime | None
+    claimed_at: datetime | None
+    duration: timedelta
+    fencing: str = Fencing.TOKEN
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(job id, generation): what every later write presents."""
+        return self.job_id, self.generation
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional and keyword arguments of the job."""
+        payload = json.loads(self.payload)
+        return payload.get("args", []), payload.get("kwargs", {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """What a heartbeat learned, as lease keys: renewed (and of these, which shall stop), busy, or lost.
+
+    A busy job is still under its lease, but its row is locked, by its own fence or by somebody else.
+    """
+
+    renewed: frozenset[tuple[int, int]] = frozenset()
+    cancel_requested: frozenset[tuple[int, int]] = frozenset()
+    busy: frozenset[tuple[int, int]] = frozenset()
+    lost: tuple[Refused, ...] = ()
+
+
+def claim(
+    *,
+    worker: str,
+    queues: Sequence[str] | None = None,
+    limit: int = 1,
+    lease: timedelta = DEFAULT_LEASE,
+    using: str | None = None,
+) -> list[Lease]:
+    """Claim up to `limit` ready jobs of `queues` (None: of every queue), in the order of the queues given.
+
+    Each claimed job gets the next generation and a lease of `lease` from the database's clock. Rows that
+    another session has locked are skipped, so the order is that of the candidates, not a global FIFO.
+    Returned best priority first, then by id.
+    """
+    using = queue_database(using)
+    with transaction.atomic(using=using):
+        if queues is None:
+            queues = ready_queues(using=using)
+        if not queues or limit < 1:
+            return []
+        statement, parameters = _claim_statement(using, limit)
+        given = {**parameters, "queues": list(queues), "limit": limit, "lease": lease, "worker": worker}
+        leases = _leases(statement, given, worker, lease, using)
+    return sorted(leases, key=lambda item: (-item.priority, item.job_id))
+
+
+def reclaim(
+    *,
+    worker: str,
+    queues: Sequence[str] | None = None,
+    excluded: Sequence[str] = NO_QUEUES,
+    limit: int = 1,
+    lease: timedelta = DEFAULT_LEASE,
+    using: str | None = None,
+) -> list[Lease]:
+    """Claim up to `limit` jobs whose lease has expired and that have attempts left, oldest first.
+
+    The lost attempt is recorded as a failure of kind `lease_expired` in the same statement.
+    """
+    if limit < 1:
+        return []
+    using = queue_database(using)
+    given = {
+        "queues": None if queues is None else list(queues),
+        "excluded": list(excluded),
+        "limit": limit,
+        "lease": lease,
+        "worker": worker,
+    }
+    return sorted(_leases(sql.RECLAIM, given, worker, lease, using), key=lambda item: item.job_id)
+
+
+def orphans(
+    *, worker: str, known: Collection[tuple[int, int]], lease: timedelta, using: str
+) -> list[Lease]:
+    """Return the leases that this worker holds in the table and whose keys are not among the known ones.
+
+    They are claims whose commit succeeded and whose reply was lost. The worker's id is unique to one run of
+    one process, so they are nobody else's; (id, generation) alone could not tell. Only the loop that
+    claims may call this, and only between claims.
+    """
+    held = _leases(sql.ORPHANS, {"worker": worker}, worker, lease, using)
+    return [item for item in held if item.key not in known]
+
+
+def ready_queues(*, using: str) -> list[str]:
+    """Return the names of the queues that have ready jobs; the cost is per queue, not per job."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql.READY_QUEUES)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def renew(leases: Sequence[Lease], *, using: str | None = None) -> Renewal:
+    """Push these leases ahead by their own duration, in one statement that waits for nobody.
+
+    Only a generation that still owns its job is renewed; under strict fencing an expired lease is not.
+    Lost ones are recorded as rejections.
+    """
+    using = queue_database(using)
+    renewal = push(leases, using=using)
+    record(renewal.lost, using=using)
+    return renewal
+
+
+def push(leases: Sequence[Lease], *, using: str) -> Renewal:
+    """Do as `renew`, and leave it to the caller which of the lost ones were really refused."""
+    asked = sorted(leases, key=lambda lease: lease.job_id)
+    if not asked:
+        return Renewal()
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            sql.RENEW,
+            {
+                "ids": [lease.job_id for lease in asked],
+                "generations": [lease.generation for lease in asked],
+                "leases": [lease.duration for lease in asked],
+                "stricts": [lease.fencing == Fencing.STRICT for lease in asked],
+            },
+        )
+        rows = cursor.fetchall()
+    renewed = frozenset((row[0], row[1]) for row in rows)
+    missing = [lease for lease in asked if lease.key not in renewed]
+    judged = sort_out(missing, Action.RENEW, using=using)
+    return Renewal(
+        renewed=renewed,
+        cancel_requested=frozenset((row[0], row[1]) for row in rows if row[2]),
+        busy=frozenset(lease.key for lease, reply in zip(missing, judged, strict=True) if reply is None),
+        lost=tuple(reply for reply in judged if reply),
+    )
+
+
+def sort_out(leases: Sequence[Lease], action: Action, *, using: str) -> list[Refused | None]:
+    """Say of each lease whose write changed nothing how it was refused; None if it still owns its job."""
+    if not leases:
+        return []
+    seen = observe((lease.job_id for lease in leases), using=using)
+    return [_judged(lease, action, seen.get(lease.job_id)) for lease in leases]
+
+
+def _judged(lease: Lease, action: Action, row: Observed | None) -> Refused | None:
+    strict = lease.fencing == Fencing.STRICT
+    verdict = judge(row, generation=lease.generation, action=action, strict=strict)
+    return verdict and Refused(
+        job_id=lease.job_id,
+        generation=lease.generation,
+        action=action,
+        worker=lease.worker,
+        verdict=verdict,
+        observed=row,
+    )
+
+
+@lru_cache(maxsize=256)
+def _claim_statement(using: str, limit: int) -> tuple[str, dict[str, Any]]:
+    """Compile the candidates for one limit with the alias's compiler and embed them in the claim.
+
+    The ORM's positional parameters become named ones, so that they may stand inside the named statement.
+    """
+    query = Job.objects.using(using).candidates(limit).query
+    text, values = query.get_compiler(using=using).as_sql()
+    names = [f"candidate_{number}" for number in range(len(values))]
+    named = text % tuple(f"%({name})s" for name in names)
+    return sql.CLAIM.format(candidates=named), dict(zip(names, values, strict=True))
+
+
+def _leases(
+    statement: str, given: dict[str, Any], worker: str, duration: timedelta, using: str
+) -> list[Lease]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement, given)
+        rows = cursor.fetchall()
+    return [
+        Lease(
+            job_id=row[0],
+            generation=row[1],
+            attempt=row[2],
+            max_attempts=row[3],
+            task=row[4],
+            queue=row[5],
+            priority=row[6],
+            backend=row[7],
+            payload=row[8],
+            worker_ids=row[9],
+            enqueued_at=row[10],
+            started_at=row[11],
+            claimed_at=row[12],
+            worker=worker,
+            duration=duration,
+        )
+        for row in rows
+    ]
+
+
+def __getattr__(name: str) -> Any:
+    """Offer the other half of a lease's life here too: it lives a floor above, hence so late."""
+    if name in ("complete", "fail", "release"):
+        return getattr(import_module("django_pgqueue.outcomes"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

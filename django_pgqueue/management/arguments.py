@@ -1,0 +1,52 @@
+"""The domain of every number and name on the command line: one clear line and exit code 2 for nonsense."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from django.core.management.base import CommandError
+
+USAGE = 2
+
+
+def whole_number(option: str, text: str | int, *, least: int, most: int) -> int:
+    """Return the whole number given for `option`. Raises CommandError (exit code 2) outside least…most."""
+    try:
+        number = int(text)
+    except (TypeError, ValueError):
+        raise CommandError(f"{option} must be a whole number, not {text!r}", returncode=USAGE) from None
+    if not least <= number <= most:
+        raise CommandError(f"{option} must be between {least} and {most}, not {number}", returncode=USAGE)
+    return number
+
+
+def seconds(option: str, text: str | float, *, least: float, most: float) -> timedelta:
+    """Return the duration given in seconds for `option`. Raises CommandError (exit code 2) outside least…most."""
+    try:
+        number = float(text)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= most:
+        raise CommandError(
+            f"{option} must be a number of seconds between {least:g} and {most:g}, not {text!r}",
+            returncode=USAGE,
+        )
+    return timedelta(seconds=number)
+
+
+def queue_names(option: str, text: str) -> list[str] | None:
+    """Return the names in a comma-separated list, None for `*` (every queue).
+
+    Names are taken literally, but for white space around them: there are no wildcards, and a name with a comma
+    cannot be given. Raises CommandError (exit code 2) for an empty list or name, or a `*` inside one.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if names == ["*"]:
+        return None
+    for name in names:
+        if not name or "*" in name or "\x00" in name or len(name) > 100:
+            raise CommandError(
+                f"{option} must be * or a comma-separated list of queue names, not {text[:100]!r}", returncode=USAGE
+            )
+    return list(dict.fromkeys(names))

@@ -1,0 +1,191 @@
+"""How a worker ends an attempt: complete, fail, snooze, release, each one fenced UPDATE."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connections, transaction
+
+from .. import sql
+from ..leases import Lease, sort_out
+from ..models import Failure
+from ..payloads import ErrorText, encode_result, render_exception
+from ..rejections import Refused, queue_database, record
+from ..states import Action, Fencing, Kind, State, Verdict
+
+# How often the blocking form looks again at a row that changed nothing and yet is still owned.
+_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What shall become of a leased job: the state it goes to and what is kept of the attempt.
+
+    `delay` is for `scheduled` only; `gives_back` returns the attempt; `result` is JSON text.
+    """
+
+    lease: Lease
+    action: Action
+    state: State
+    delay: timedelta | None = None
+    gives_back: bool = False
+    result: str | None = None
+    kind: Kind | None = None
+    error: ErrorText | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The reply to one ending: its verdict, the state the job went to if accepted, or `busy` if its row was locked."""
+
+    ending: Ending
+    verdict: Verdict | None
+    state: str | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the row was locked by somebody: ask again with the same generation."""
+        return self.verdict is None
+
+
+def completed(lease: Lease, result: str | None = None) -> Ending:
+    """Return the ending of a job that is done; `result` is JSON text or None."""
+    return Ending(lease=lease, action=Action.COMPLETE, state=State.DONE, result=result)
+
+
+def failed(lease: Lease, error: ErrorText, delay: timedelta | None, kind: Kind = Kind.ERROR) -> Ending:
+    """Return the ending of a failed attempt: another one after `delay`, or none if that is None."""
+    if kind == Kind.CANCELLED:
+        state = State.CANCELLED
+    elif delay is None:
+        state = State.FAILED
+    else:
+        state = State.SCHEDULED if delay > timedelta(0) else State.READY
+    return Ending(lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error)
+
+
+def released(lease: Lease) -> Ending:
+    """Return the ending that gives an unrun job back, with its attempt."""
+    return Ending(lease=lease, action=Action.RELEASE, state=State.READY, gives_back=True)
+
+
+def snoozed(lease: Lease, delay: timedelta) -> Ending:
+    """Return the ending that runs the job again after `delay` without using up the attempt."""
+    delay = max(delay, timedelta(0))
+    return Ending(lease=lease, action=Action.RELEASE, state=State.SCHEDULED, delay=delay, gives_back=True)
+
+
+def end(
+    endings: Sequence[Ending], *, using: str, wait: bool = False
+) -> dict[tuple[int, int], tuple[str, datetime | None]]:
+    """End these jobs in one statement and record their failures.
+
+    Returns {(job id, generation): (new state, finished at)} of the accepted ones. With `wait` a locked row is
+    waited for, else it is skipped. At most one ending per lease. The caller provides the transaction if
+    failures are among them, and settles the rest with `settle`.
+    """
+    if not endings:
+        return {}
+    ordered = sorted(endings, key=lambda ending: ending.lease.job_id)
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            sql.END.format(wait="" if wait else "SKIP LOCKED"),
+            {
+                "ids": [item.lease.job_id for item in ordered],
+                "generations": [item.lease.generation for item in ordered],
+                "states": [str(item.state) for item in ordered],
+                "stricts": [item.lease.fencing == Fencing.STRICT for item in ordered],
+                "gives_back": [item.gives_back for item in ordered],
+                "delays": [item.delay for item in ordered],
+                "results": [item.result for item in ordered],
+            },
+        )
+        accepted = {(row[0], row[1]): (str(row[2]), row[3]) for row in cursor.fetchall()}
+    failures = [_failure(item) for item in ordered if item.kind and item.lease.key in accepted]
+    if failures:
+        Failure.objects.using(using).bulk_create(failures)
+    return accepted
+
+
+def _failure(ending: Ending) -> Failure:
+    error = ending.error or ErrorText(exception_class="", message="", traceback="")
+    return Failure(
+        job_id=ending.lease.job_id,
+        generation=ending.lease.generation,
+        kind=ending.kind,
+        worker=ending.lease.worker,
+        exception_class=error.exception_class,
+        message=error.message,
+        traceback=error.traceback,
+    )
+
+
+def settle(
+    endings: Sequence[Ending],
+    accepted: dict[tuple[int, int], tuple[str, datetime | None]],
+    *,
+    using: str,
+) -> list[Ended]:
+    """Give every ending its verdict, reading the rows of those that changed nothing; record the refused ones."""
+    replies: list[Ended] = []
+    rest: dict[Action, list[Ending]] = {}
+    for item in endings:
+        if item.lease.key in accepted:
+            state, finished_at = accepted[item.lease.key]
+            replies.append(
+                Ended(ending=item, verdict=Verdict.ACCEPTED, state=state, finished_at=finished_at)
+            )
+        else:
+            rest.setdefault(item.action, []).append(item)
+    refused: list[Refused] = []
+    for action, asked in rest.items():
+        judged = sort_out([item.lease for item in asked], action, using=using)
+        replies += [Ended(ending=item, verdict=reply and reply.verdict) for item, reply in zip(asked, judged, strict=True)]
+        refused += [reply for reply in judged if reply and reply.verdict.is_rejection]
+    record(refused, using=using)
+    return replies
+
+
+def complete(lease: Lease, result: Any = None, *, using: str | None = None) -> Verdict:
+    """End the job as done. Inside a transaction, a rejection means that it must be rolled back.
+
+    Waits for a session that holds the row, then decides on what the row says. Raises InvalidPayload if
+    JSON cannot hold `result`.
+    """
+    return _end_one(completed(lease, encode_result(result)), using)
+
+
+def fail(
+    lease: Lease, error: BaseException, *, delay: timedelta | None = None, using: str | None = None
+) -> Verdict:
+    """Record a failed attempt; the job runs again after `delay`, or has failed for good if that is None."""
+    return _end_one(failed(lease, render_exception(error), delay), using)
+
+
+def release(lease: Lease, *, using: str | None = None) -> Verdict:
+    """Give the job back unrun: ready again, with its attempt, at the same generation."""
+    return _end_one(released(lease), using)
+
+
+def snooze(lease: Lease, delay: timedelta, *, using: str | None = None) -> Verdict:
+    """Give the job back to run after `delay`, with its attempt, at the same generation."""
+    return _end_one(snoozed(lease, delay), using)
+
+
+def _end_one(ending: Ending, using: str | None) -> Verdict:
+    using = queue_database(using)
+    for _ in range(_TRIES):
+        with transaction.atomic(using=using):
+            accepted = end([ending], using=using, wait=True)
+        (reply,) = settle([ending], accepted, using=using)
+        if reply.verdict is not None:
+            return reply.verdict
+        threading.Event().wait(0.01)  # the row changed between the two statements, and is ours again
+    raise RuntimeError(f"job {ending.lease.job_id} was locked again and again")
+
+

@@ -1,0 +1,91 @@
+"""The home of the queue's queries."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from django.db.models import F, Func, OuterRef, Q, QuerySet, SmallIntegerField, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
+
+from .states import FINISHED_STATES, LIVE_STATES, Action, State
+
+# Past this a claim could not raise the number any more: such a row is left alone instead of failing the batch.
+LAST_GENERATION = 2**63 - 2
+
+
+class Negated(Func):
+    """`-expression`, as the claim index orders by priority: higher first, in one direction with the id."""
+
+    template = "(-%(expressions)s)"
+    arity = 1
+    output_field = SmallIntegerField()
+
+
+class JobQuerySet(QuerySet):
+    """Jobs by where they are in their life. Times are compared with the database's clock only."""
+
+    def ready(self) -> Self:
+        """Jobs that a worker may claim."""
+        return self.filter(state=State.READY)
+
+    def due(self) -> Self:
+        """Scheduled jobs whose time has come."""
+        return self.filter(state=State.SCHEDULED, run_after__lte=Now())
+
+    def running(self) -> Self:
+        """Jobs under a lease, expired or not."""
+        return self.filter(state=State.RUNNING)
+
+    def expired(self) -> Self:
+        """Running jobs whose lease has expired."""
+        return self.running().filter(lease_until__lt=Now())
+
+    def live(self) -> Self:
+        """Jobs that have not ended."""
+        return self.filter(state__in=LIVE_STATES)
+
+    def finished(self) -> Self:
+        """Jobs that have ended."""
+        return self.filter(state__in=FINISHED_STATES)
+
+    def held_by(self, lease: Any) -> Self:
+        """The job of `lease`, if that lease's generation still owns it."""
+        return self.running().filter(pk=lease.job_id, generation=lease.generation)
+
+    def candidates(self, limit: int) -> Self:
+        """Lock up to `limit` ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
+
+        For the claim statement, which names `wanted`. Needs the index on (queue, -priority, id) of ready
+        rows; every condition is on the locked row itself, so it is checked again after the lock.
+        """
+        return (
+            self.ready()
+            .filter(queue=RawSQL("wanted.queue", ()), generation__lt=LAST_GENERATION)
+            .order_by(Negated("priority"), "id")
+            .select_for_update(skip_locked=True)
+            .values("pk")[:limit]
+        )
+
+
+def count_of(queryset: QuerySet) -> Subquery:
+    """Return a subquery that counts the rows of `queryset`, without joining them."""
+    counted = queryset.order_by().annotate(_count=Func(F("pk"), function="count")).values("_count")
+    return Subquery(counted)
+
+
+class RejectionQuerySet(QuerySet):
+    """Refused writes."""
+
+    def endings(self) -> Self:
+        """Refused attempts to end a job: its rejected completions and failures."""
+        return self.filter(action__in=(Action.COMPLETE, Action.FAIL))
+
+    def of_outer_job(self) -> Self:
+        """Rejections of the job of an outer query."""
+        return self.filter(job_id=OuterRef("pk"))
+
+
+RUNNING_HAS_LEASE = (Q(state=State.RUNNING) & Q(lease_until__isnull=False)) | (
+    ~Q(state=State.RUNNING) & Q(lease_until__isnull=True)
+)

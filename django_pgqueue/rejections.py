@@ -1,0 +1,159 @@
+"""The ledger of refused writes: what the row says now, which verdict that makes, and the record of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connections, router
+
+from . import sql
+from .connections import apart
+from .models import Job, Rejection
+from .signals import completion_rejected
+from .states import Action, State, Verdict
+
+logger = logging.getLogger("django_pgqueue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A job's row as it was when a write was refused, by the database's clock."""
+
+    job_id: int
+    generation: int
+    state: str
+    lease_until: datetime | None
+    last_attempted_at: datetime | None
+    finished_at: datetime | None
+    now: datetime
+    left_failure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One refused write and its verdict."""
+
+    job_id: int
+    generation: int
+    action: Action
+    worker: str
+    verdict: Verdict
+    observed: Observed | None
+
+    @property
+    def late_by(self) -> timedelta | None:
+        """How long after the loss the write came; None where the row does not tell."""
+        seen = self.observed
+        if seen is None:
+            return None
+        lost_at = {
+            Verdict.SUPERSEDED: seen.last_attempted_at,
+            Verdict.EXPIRED: seen.lease_until,
+            Verdict.NOT_RUNNING: seen.finished_at,
+        }.get(self.verdict)
+        return None if lost_at is None else max(seen.now - lost_at, timedelta(0))
+
+
+def queue_database(using: str | None = None) -> str:
+    """Return the alias of the queue's database: `using`, or what the routers say for jobs."""
+    return using or router.db_for_write(Job)
+
+
+def observe(job_ids: Iterable[int], *, using: str) -> dict[int, Observed]:
+    """Return what the rows of these jobs say now; a job without a row is left out."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql.OBSERVE, {"ids": sorted(set(job_ids))})
+        rows = cursor.fetchall()
+    return {
+        row[0]: Observed(
+            job_id=row[0],
+            generation=row[1],
+            state=row[2],
+            lease_until=row[3],
+            last_attempted_at=row[4],
+            finished_at=row[5],
+            now=row[6],
+            left_failure=row[7],
+        )
+        for row in rows
+    }
+
+
+def judge(observed: Observed | None, *, generation: int, action: Action, strict: bool) -> Verdict | None:
+    """Return the verdict on a write that changed no row; None if the writer still owns the job (it was locked).
+
+    `already_accepted` needs that this same generation has ended the job that same way: then the reply to an
+    earlier commit was lost.
+    """
+    if observed is None:
+        return Verdict.MISSING
+    if observed.generation > generation:
+        return Verdict.SUPERSEDED
+    if observed.generation < generation:
+        return Verdict.NOT_RUNNING  # this claim was never committed
+    if observed.state == State.RUNNING:
+        expired = observed.lease_until is not None and observed.lease_until <= observed.now
+        return Verdict.EXPIRED if strict and expired else None
+    waiting = observed.state in (State.READY, State.SCHEDULED)
+    repeated = {
+        Action.COMPLETE: observed.state == State.DONE,
+        Action.FAIL: observed.left_failure and observed.state != State.DONE,
+        Action.RELEASE: waiting and not observed.left_failure,
+    }.get(action, False)
+    return Verdict.ALREADY_ACCEPTED if repeated else Verdict.NOT_RUNNING
+
+
+def record(refused: Sequence[Refused], *, using: str) -> None:
+    """Keep refused writes as rows, in a transaction of their own, and tell who listens."""
+    if not refused:
+        return
+    rows = [
+        Rejection(
+            job_id=item.job_id,
+            generation=item.generation,
+            current_generation=item.observed.generation if item.observed else None,
+            seen_lease_until=item.observed.lease_until if item.observed else None,
+            seen_state=item.observed.state if item.observed else "",
+            late_by=item.late_by,
+            action=item.action,
+            verdict=item.verdict,
+            worker=item.worker,
+        )
+        for item in refused
+    ]
+    with apart(using):
+        Rejection.objects.using(using).bulk_create(rows)
+    for item in refused:
+        if item.action != Action.RENEW:  # the heartbeat tells of a lost lease by itself
+            _tell(item)
+
+
+def _tell(item: Refused) -> None:
+    current = item.observed.generation if item.observed else None
+    logger.warning(
+        "Job %s: %s by generation %s was refused (%s; the job is at generation %s)",
+        item.job_id,
+        item.action,
+        item.generation,
+        item.verdict,
+        current,
+        extra={
+            "event": "rejected",
+            "job_id": item.job_id,
+            "generation": item.generation,
+            "worker": item.worker,
+        },
+    )
+    completion_rejected.send_robust(
+        sender=Rejection,
+        job_id=item.job_id,
+        generation=item.generation,
+        current_generation=current,
+        action=item.action,
+        verdict=item.verdict,
+        worker=item.worker,
+        late_by=item.late_by,
+    )

@@ -1,0 +1,138 @@
+"""Jobs as `django.tasks` results: also for a task whose code or queue is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from datetime import datetime
+from types import FunctionType
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from .compat import Task, TaskError, TaskResult, TaskResultStatus
+from .leases import Lease
+from .models import Failure, Job
+from .states import State
+from .tasks import PgTask
+
+STATUS = {
+    State.SCHEDULED: TaskResultStatus.READY,
+    State.READY: TaskResultStatus.READY,
+    State.RUNNING: TaskResultStatus.RUNNING,
+    State.DONE: TaskResultStatus.SUCCESSFUL,
+    State.FAILED: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+}
+
+
+def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
+    """Return the job as a TaskResult, with one TaskError per failed attempt.
+
+    A state that a newer version wrote counts as not finished.
+    """
+    payload = job.payload if isinstance(job.payload, dict) else {}
+    result = TaskResult(
+        task=task_of(job),
+        id=str(job.pk),
+        status=STATUS.get(State(job.state), TaskResultStatus.READY)
+        if job.state in State.values
+        else TaskResultStatus.READY,
+        enqueued_at=job.enqueued_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        last_attempted_at=job.last_attempted_at,
+        args=payload.get("args", []),
+        kwargs=payload.get("kwargs", {}),
+        backend=job.backend,
+        errors=[
+            TaskError(
+                exception_class_path=failure.exception_class or "django_pgqueue.exceptions.LeaseLost",
+                traceback=failure.traceback or failure.message,
+            )
+            for failure in failures
+        ],
+        worker_ids=list(job.worker_ids),
+    )
+    object.__setattr__(result, "_return_value", job.result)
+    return result
+
+
+def task_of(job: Job) -> Task:
+    """Return the job's task as it was enqueued: with the job's queue, priority and time, unchecked.
+
+    If the code is gone, the task has a function that only carries its name.
+    """
+    changes = {
+        "priority": job.priority,
+        "queue_name": job.queue,
+        "backend": job.backend,
+        "run_after": job.run_after if job.run_after > job.enqueued_at else None,
+    }
+    task = task_at(job.task)
+    return unchecked(task, **changes) if task else unchecked(None, func=_lost_function(job.task), **changes)
+
+
+def task_at(path: str) -> Task | None:
+    """Return the task at a dotted path, None if there is none any more."""
+    try:
+        task = import_string(path)
+    except Exception:  # the user's module may raise anything while it is imported
+        return None
+    return task if isinstance(task, Task) else None
+
+
+def unchecked(task: Task | None, **changes: Any) -> Task:
+    """Copy a task with changes, without asking the backend whether it may be enqueued that way today."""
+    cls = type(task) if task is not None else PgTask
+    copy = object.__new__(cls)
+    for item in fields(cls):
+        if item.name in changes:
+            value = changes[item.name]
+        elif task is not None:
+            value = getattr(task, item.name)
+        else:
+            value = None if item.default is MISSING else item.default
+        object.__setattr__(copy, item.name, value)
+    return copy
+
+
+def _lost_function(path: str) -> FunctionType:
+    def lost(*args: Any, **kwargs: Any) -> None:
+        raise ImportError(f"the task {path} no longer exists")
+
+    module, _, name = path.rpartition(".")
+    lost.__module__, lost.__qualname__, lost.__name__ = module, name, name
+    return lost  # type: ignore[return-value]
+
+
+def result_of_lease(
+    lease: Lease,
+    *,
+    status: TaskResultStatus,
+    value: Any = None,
+    errors: Iterable[TaskError] = (),
+    finished_at: datetime | None = None,
+    task: Task | None = None,
+) -> TaskResult:
+    """Return a leased job as a TaskResult without asking the database."""
+    args, kwargs = lease.arguments()
+    changes = {"priority": lease.priority, "queue_name": lease.queue, "backend": lease.backend}
+    result = TaskResult(
+        task=unchecked(task, **changes)
+        if task is not None
+        else unchecked(None, func=_lost_function(lease.task), **changes),
+        id=str(lease.job_id),
+        status=status,
+        enqueued_at=lease.enqueued_at,
+        started_at=lease.started_at,
+        finished_at=finished_at,
+        last_attempted_at=lease.claimed_at,
+        args=args,
+        kwargs=kwargs,
+        backend=lease.backend,
+        errors=list(errors),
+        worker_ids=list(lease.worker_ids),
+    )
+    object.__setattr__(result, "_return_value", value)
+    return result

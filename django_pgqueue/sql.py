@@ -1,0 +1,217 @@
+"""The queue's raw statements: each with why the ORM cannot say it, its index and its locks.
+
+Rules that hold for all: times are written with clock_timestamp() and compared with statement_timestamp()
+(clock_timestamp() is volatile and cannot be an index condition; now() is the transaction's start and would
+shorten leases). State names are literals, so that the partial indexes are provable under any kind of plan.
+Names are unqualified: the search_path decides. A batch takes its row locks in id order, or skips locked
+rows, or both.
+"""
+
+from __future__ import annotations
+
+_VALUES = """
+    INSERT INTO django_pgqueue_job (task, payload, queue, priority, state, run_after, max_attempts, unique_key, backend)
+    SELECT %(task)s, %(payload)s::jsonb, %(queue)s, %(priority)s,
+           CASE WHEN due.at > statement_timestamp() THEN 'scheduled' ELSE 'ready' END,
+           due.at, %(max_attempts)s, %(unique_key)s, %(backend)s
+    FROM (SELECT COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(delay)s::interval,
+                          statement_timestamp())) AS due (at)
+"""
+_RETURNING_NEW = "RETURNING id, state, enqueued_at"
+
+# Raw because the state depends on the database's clock. No lock but its own row.
+ENQUEUE = f"{_VALUES} {_RETURNING_NEW}"
+
+# The same for a job with a unique key: no row if a live job holds the key. Waits for a transaction that has
+# inserted the key and not yet ended. Index: pgqueue_job_unique_key.
+ENQUEUE_UNIQUE = f"""{_VALUES}
+    ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND state IN ('scheduled', 'ready', 'running')
+    DO NOTHING {_RETURNING_NEW}
+"""
+
+_CLAIMED = """
+    RETURNING j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
+              j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at
+"""
+_TAKE = """
+    UPDATE django_pgqueue_job AS j
+    SET state = 'running', generation = j.generation + 1, attempts = LEAST(j.attempts, 2147483646) + 1,
+        lease_until = clock_timestamp() + %(lease)s::interval, worker_ids = j.worker_ids || %(worker)s::text,
+        started_at = COALESCE(j.started_at, statement_timestamp()), last_attempted_at = statement_timestamp()
+    FROM candidate WHERE j.id = candidate.id
+"""
+
+# One statement decides and changes. {candidates} is JobQuerySet.candidates(), compiled by the ORM; it stands in
+# a LATERAL so that each queue is one walk down pgqueue_job_ready and exactly %(limit)s rows are locked. MATERIALIZED,
+# because a planner with stale statistics may otherwise run the sub-select once per row and claim more.
+# Locks: the claimed rows, SKIP LOCKED, held until the claim's commit.
+CLAIM = f"""
+    WITH candidate AS MATERIALIZED (
+        SELECT picked.id
+        FROM unnest(%(queues)s::text[]) AS wanted (queue)
+        CROSS JOIN LATERAL ({{candidates}}) AS picked (id)
+        LIMIT %(limit)s
+    )
+    {_TAKE} {_CLAIMED}
+"""
+
+# Reads the running set by pgqueue_job_running; at a low rate, because lease_until must stay out of every index
+# to keep heartbeats HOT. The lost attempt becomes a failure in the same statement. SKIP LOCKED: a row that its
+# owner is just renewing or ending is not expired.
+RECLAIM = f"""
+    WITH candidate AS MATERIALIZED (
+        SELECT j.id, j.generation, COALESCE(j.worker_ids[cardinality(j.worker_ids)], '') AS worker, j.lease_until
+        FROM django_pgqueue_job AS j
+        WHERE j.state = 'running' AND j.lease_until < statement_timestamp() AND j.attempts < j.max_attempts
+          AND j.cancel_requested_at IS NULL AND j.generation < 9223372036854775806
+          AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
+          AND NOT j.queue = ANY (%(excluded)s::text[])
+        ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), lost AS (
+        INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
+        SELECT id, generation, 'lease_expired', worker, '',
+               'The lease expired at ' || lease_until || '; the job was claimed again.', '' FROM candidate
+    )
+    {_TAKE} {_CLAIMED}
+"""
+
+# Expired jobs with nothing left to try: out of attempts, or cancellation was requested. Index and locks as RECLAIM.
+EXHAUST = """
+    WITH spent AS MATERIALIZED (
+        SELECT j.id, j.generation, COALESCE(j.worker_ids[cardinality(j.worker_ids)], '') AS worker, j.lease_until,
+               j.cancel_requested_at IS NOT NULL AS cancelled, j.attempts
+        FROM django_pgqueue_job AS j
+        WHERE j.state = 'running' AND j.lease_until < statement_timestamp()
+          AND (j.attempts >= j.max_attempts OR j.cancel_requested_at IS NOT NULL)
+        ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), lost AS (
+        INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
+        SELECT id, generation, CASE WHEN cancelled THEN 'cancelled' ELSE 'lease_expired' END, worker, '',
+               'The lease expired at ' || lease_until ||
+               CASE WHEN cancelled THEN '; cancellation had been requested.'
+                    ELSE '; this was the last of ' || attempts || ' attempts.' END, ''
+        FROM spent
+    )
+    UPDATE django_pgqueue_job AS j
+    SET state = CASE WHEN spent.cancelled THEN 'cancelled' ELSE 'failed' END,
+        lease_until = NULL, finished_at = clock_timestamp()
+    FROM spent WHERE j.id = spent.id
+    RETURNING j.id, j.generation, j.state, j.task, j.queue, j.backend
+"""
+
+# Due scheduled jobs become ready. Index: pgqueue_job_scheduled. SKIP LOCKED: several workers share the work.
+PROMOTE = """
+    WITH due AS MATERIALIZED (
+        SELECT id FROM django_pgqueue_job
+        WHERE state = 'scheduled' AND run_after <= statement_timestamp()
+        ORDER BY run_after, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    )
+    UPDATE django_pgqueue_job AS j SET state = 'ready' FROM due WHERE j.id = due.id
+    RETURNING j.queue
+"""
+
+# A loose index scan: one probe of pgqueue_job_ready per queue, instead of DISTINCT over every ready row.
+READY_QUEUES = """
+    WITH RECURSIVE names AS (
+        (SELECT queue FROM django_pgqueue_job WHERE state = 'ready' ORDER BY queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.queue FROM django_pgqueue_job AS j
+                WHERE j.state = 'ready' AND j.queue > names.queue ORDER BY j.queue LIMIT 1)
+        FROM names WHERE names.queue IS NOT NULL
+    )
+    SELECT queue FROM names WHERE queue IS NOT NULL
+"""
+
+# Ends each (id, generation) as asked, if that generation still owns its job. `j.id = ANY` beside the join, or the
+# planner walks pgqueue_job_running; so: primary key. {wait} is '' (wait for a locked row, as a fence must) or
+# 'SKIP LOCKED' (a batch of a worker must not stand behind one row). A job whose cancellation was requested ends as
+# cancelled instead of waiting again, and one without attempts left as failed.
+END = """
+    WITH ending AS MATERIALIZED (
+        SELECT * FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(states)s::text[], %(stricts)s::bool[],
+                             %(gives_back)s::bool[], %(delays)s::interval[], %(results)s::text[])
+            AS e (id, generation, state, strict, gives_back, delay, result)
+    ), held AS MATERIALIZED (
+        SELECT j.id, e.gives_back, e.delay, e.result,
+               CASE WHEN e.state NOT IN ('ready', 'scheduled') THEN e.state
+                    WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                    WHEN j.attempts - e.gives_back::int >= j.max_attempts THEN 'failed'
+                    ELSE e.state END AS state
+        FROM django_pgqueue_job AS j JOIN ending AS e ON e.id = j.id AND e.generation = j.generation
+        WHERE j.id = ANY (%(ids)s::bigint[]) AND j.state = 'running'
+          AND (NOT e.strict OR j.lease_until > clock_timestamp())
+        ORDER BY j.id FOR UPDATE OF j {wait}
+    )
+    UPDATE django_pgqueue_job AS j
+    SET state = d.state, lease_until = NULL,
+        attempts = GREATEST(j.attempts - d.gives_back::int, 0),
+        run_after = CASE WHEN d.state = 'scheduled' THEN clock_timestamp() + d.delay ELSE j.run_after END,
+        finished_at = CASE WHEN d.state IN ('ready', 'scheduled') THEN NULL ELSE clock_timestamp() END,
+        result = d.result::jsonb
+    FROM held AS d
+    WHERE j.id = d.id AND j.id = ANY (%(ids)s::bigint[])
+    RETURNING j.id, j.generation, j.state, j.finished_at
+"""
+
+# Pushes leases ahead: exactly the (id, generation) pairs given. Never waits: the job's own fence may hold its row.
+# A HOT update, because no index contains lease_until. Primary key, as END.
+RENEW = """
+    WITH held AS MATERIALIZED (
+        SELECT j.id, w.lease FROM django_pgqueue_job AS j
+        JOIN unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(leases)s::interval[], %(stricts)s::bool[])
+            AS w (id, generation, lease, strict) ON w.id = j.id AND w.generation = j.generation
+        WHERE j.id = ANY (%(ids)s::bigint[]) AND j.state = 'running'
+          AND (NOT w.strict OR j.lease_until > clock_timestamp())
+        ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+    )
+    UPDATE django_pgqueue_job AS j SET lease_until = clock_timestamp() + held.lease
+    FROM held WHERE j.id = held.id AND j.id = ANY (%(ids)s::bigint[])
+    RETURNING j.id, j.generation, j.cancel_requested_at IS NOT NULL
+"""
+
+# What the rows of refused writes say now, and whether their present generation left a failure of its own. No lock.
+OBSERVE = """
+    SELECT j.id, j.generation, j.state, j.lease_until, j.last_attempted_at, j.finished_at, clock_timestamp(),
+           EXISTS (SELECT FROM django_pgqueue_failure AS f
+                   WHERE f.job_id = j.id AND f.generation = j.generation AND f.kind <> 'lease_expired')
+    FROM django_pgqueue_job AS j WHERE j.id = ANY (%(ids)s::bigint[])
+"""
+
+# Running jobs whose present generation belongs to this worker: among them claims whose reply was lost. Index: pgqueue_job_running; only after a failed claim. No lock: nobody else may touch a live lease.
+ORPHANS = """
+    SELECT j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
+           j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at
+    FROM django_pgqueue_job AS j
+    WHERE j.state = 'running' AND j.worker_ids[cardinality(j.worker_ids)] = %(worker)s
+    ORDER BY j.id
+"""
+
+# The operator's transitions: one row each, decided on the locked row. Primary key.
+CANCEL = """
+    UPDATE django_pgqueue_job
+    SET state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END,
+        cancel_requested_at = COALESCE(cancel_requested_at, clock_timestamp()),
+        finished_at = CASE WHEN state = 'running' THEN NULL ELSE clock_timestamp() END
+    WHERE id = %(id)s AND state IN ('scheduled', 'ready', 'running')
+    RETURNING state
+"""
+RETRY = """
+    UPDATE django_pgqueue_job
+    SET state = 'ready', attempts = 0, run_after = statement_timestamp(), finished_at = NULL,
+        cancel_requested_at = NULL, result = NULL
+    WHERE id = %(id)s AND state IN ('done', 'failed', 'cancelled')
+    RETURNING state
+"""
+RUN_NOW = """
+    UPDATE django_pgqueue_job SET state = 'ready', run_after = statement_timestamp()
+    WHERE id = %(id)s AND state = 'scheduled'
+    RETURNING state
+"""
+
+# The worker's own row; written at the heartbeat's rate. Primary key.
+SEEN = """
+    INSERT INTO django_pgqueue_worker (id, host, pid, queues, concurrency, running, draining)
+    VALUES (%(id)s, %(host)s, %(pid)s, %(queues)s, %(concurrency)s, %(running)s, %(draining)s)
+    ON CONFLICT (id) DO UPDATE
+    SET seen_at = statement_timestamp(), running = EXCLUDED.running, draining = EXCLUDED.draining
+"""

@@ -1,0 +1,128 @@
+"""Tasks with the queue's own options, and the decorator that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import Any, overload
+
+from .compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_PRIORITY,
+    DEFAULT_TASK_QUEUE_NAME,
+    Task,
+    task_backends,
+)
+from .retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgTask(Task):  # type: ignore[misc]
+    """A task of `django.tasks` with the options of this queue; None means the backend's option.
+
+    `max_attempts` counts all starts, the first included. `no_retry` names exceptions that end the job at
+    once. `lease`, `timeout` and `delay` are durations; `delay` is what `using(run_after=timedelta)` sets and
+    is added to the database's clock. While a job with the same `unique_key` is scheduled, ready or running,
+    enqueueing again returns that job.
+    """
+
+    max_attempts: int | None = None
+    retry: RetryPolicy | None = None
+    no_retry: tuple[type[BaseException], ...] = ()
+    timeout: timedelta | None = None
+    lease: timedelta | None = None
+    fencing: str | None = None
+    transactional: bool = False
+    unique_key: str | None = None
+    delay: timedelta | None = None
+
+    def using(  # type: ignore[override]
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        max_attempts: int | None = None,
+        retry: RetryPolicy | None = None,
+        unique_key: str | None = None,
+    ) -> PgTask:
+        """Return a copy with other defaults; `run_after` is an aware datetime or a timedelta from now.
+
+        Raises InvalidTask if a value is out of its domain.
+        """
+        given = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "backend": backend,
+            "max_attempts": max_attempts,
+            "retry": retry,
+            "unique_key": unique_key,
+        }
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if isinstance(run_after, timedelta):
+            changes.update(delay=run_after, run_after=None)
+        elif run_after is not None:
+            changes.update(run_after=run_after, delay=None)
+        return replace(self, **changes)
+
+
+_OWN_OPTIONS = frozenset(item.name for item in fields(PgTask)) - {item.name for item in fields(Task)}
+
+
+@overload
+def task(function: Callable[..., Any], /) -> PgTask: ...
+
+
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: bool = ...,
+    max_attempts: int | None = ...,
+    retry: RetryPolicy | None = ...,
+    no_retry: tuple[type[BaseException], ...] = ...,
+    timeout: timedelta | None = ...,
+    lease: timedelta | None = ...,
+    fencing: str | None = ...,
+    transactional: bool = ...,
+) -> Callable[[Callable[..., Any]], PgTask]: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    priority: int = DEFAULT_TASK_PRIORITY,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    **options: Any,
+) -> PgTask | Callable[[Callable[..., Any]], PgTask]:
+    """Make a task of a module-level function, as `django.tasks.task` does, with this queue's options typed.
+
+    Under a backend that is not this package's (Django's ImmediateBackend or DummyBackend in tests) the
+    queue's own options are left out, because that backend has no use for them. Raises TypeError for an
+    option that nobody knows and InvalidTask for a value out of its domain.
+    """
+    unknown = sorted(options.keys() - _OWN_OPTIONS)
+    if unknown:
+        raise TypeError(f"@task has no option {', '.join(unknown)}")
+
+    def wrap(function: Callable[..., Any]) -> PgTask:
+        task_class = task_backends[backend].task_class
+        own = options if issubclass(task_class, PgTask) else {}
+        made: PgTask = task_class(
+            func=function,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            takes_context=takes_context,
+            **own,
+        )
+        return made
+
+    return wrap(function) if function is not None else wrap

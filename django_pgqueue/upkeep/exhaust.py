@@ -1,0 +1,48 @@
+"""Expired jobs with nothing left to try end."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ..models import Job
+from ..outcomes import exhaust
+from ..signals import job_failed
+from ..states import Kind, State
+
+logger = logging.getLogger("django_pgqueue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exhaust:
+    """Ends spent jobs in batches and tells who listens."""
+
+    using: str
+    batch: int = 500
+
+    def run_once(self) -> int:
+        """End one batch; return how many jobs ended."""
+        spent = exhaust(limit=self.batch, using=self.using)
+        for job in spent:
+            logger.warning(
+                "Job %s: its lease expired and it is now %s",
+                job.job_id,
+                job.state,
+                extra={
+                    "event": "exhausted",
+                    "job_id": job.job_id,
+                    "generation": job.generation,
+                    "task": job.task,
+                    "queue": job.queue,
+                },
+            )
+            if job.state == State.FAILED:
+                job_failed.send_robust(
+                    sender=Job,
+                    job_id=job.job_id,
+                    generation=job.generation,
+                    task=job.task,
+                    queue=job.queue,
+                    kind=Kind.LEASE_EXPIRED,
+                )
+        return len(spent)

@@ -1,0 +1,19 @@
+"""Scheduled jobs whose time has come become ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..enqueueing import promote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promote:
+    """Promotes due jobs in batches."""
+
+    using: str
+    batch: int = 1000
+
+    def run_once(self) -> int:
+        """Promote one batch; return how many became ready."""
+        return promote(limit=self.batch, using=self.using)

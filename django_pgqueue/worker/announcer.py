@@ -1,0 +1,77 @@
+"""Tells receivers of signals that jobs have ended, on a thread of its own, so that none can hold up the loop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+from dataclasses import dataclass
+
+from django.db import close_old_connections
+
+from ..compat import TaskError, TaskResultStatus, task_backends, task_finished
+from ..connections import close_all
+from ..models import Job
+from ..outcomes import Ended
+from ..results import result_of_lease, task_at
+from ..signals import job_failed
+from ..states import State
+
+logger = logging.getLogger("django_pgqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last thing in the queue."""
+
+
+class Announcer:
+    """Sends `task_finished` (and `job_failed`) for every job that has ended for good."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Ended | _End] = queue.SimpleQueue()
+
+    def announce(self, ended: Ended) -> None:
+        """Queue the announcement of an accepted ending."""
+        if ended.state in (State.DONE, State.FAILED, State.CANCELLED):
+            self._queue.put(ended)
+
+    def stop(self) -> None:
+        """End the thread once everything queued has been announced."""
+        self._queue.put(_End())
+
+    def run(self) -> None:
+        """Announce until stopped; the body of the thread."""
+        try:
+            while not isinstance(item := self._queue.get(), _End):
+                self._send(item)
+                close_old_connections()
+        finally:
+            close_all()
+
+    def _send(self, ended: Ended) -> None:
+        ending = ended.ending
+        lease = ending.lease
+        done = ended.state == State.DONE
+        errors = [
+            TaskError(exception_class_path=ending.error.exception_class, traceback=ending.error.traceback)
+        ] if ending.error else []
+        result = result_of_lease(
+            lease,
+            status=TaskResultStatus.SUCCESSFUL if done else TaskResultStatus.FAILED,
+            value=json.loads(ending.result) if ending.result is not None else None,
+            errors=errors,
+            finished_at=ended.finished_at,
+            task=task_at(lease.task),
+        )
+        sender = type(task_backends[lease.backend]) if lease.backend in task_backends else None
+        task_finished.send_robust(sender, task_result=result)
+        if ended.state == State.FAILED:
+            job_failed.send_robust(
+                sender=Job,
+                job_id=lease.job_id,
+                generation=lease.generation,
+                task=lease.task,
+                queue=lease.queue,
+                kind=ending.kind,
+            )

@@ -1,0 +1,124 @@
+"""One run of a job as small named steps. The only room that runs user code, and the only one that catches all."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from contextvars import Context
+from datetime import timedelta
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from ..compat import Task, TaskResult, TaskResultStatus, task_backends, task_started
+from ..conf import Options
+from ..context import Holding, JobContext
+from ..exceptions import JobCancelled, JobTimeout, Snooze
+from ..leases import Lease
+from ..outcomes import Ending, completed, failed, snoozed
+from ..payloads import encode_result, render_exception
+from ..results import result_of_lease
+from ..retry import next_delay
+from ..states import Kind
+from ..tasks import PgTask
+
+logger = logging.getLogger("django_pgqueue")
+
+
+class Execution:
+    """Runs jobs and says how each shall end. Shared by the threads of a pool; keeps no state of a job."""
+
+    def __init__(self, options: Options, *, nudge: Callable[[], None]) -> None:
+        self._options = options
+        self._nudge = nudge
+        self._tasks: dict[str, Task] = {}
+
+    def run(self, holding: Holding) -> Ending:
+        """Run the job of a lease in a context of its own, and return its ending. Raises nothing.
+
+        Language, time zone and every context variable that the job sets end with the context.
+        """
+        return Context().run(self._run, holding)
+
+    def _run(self, holding: Holding) -> Ending:
+        task: Task | None = None
+        try:
+            task = self._resolve(holding.lease.task)
+            self._adopt(holding, task)
+            _announce_start(holding.lease, task)
+            value = _call(task, holding)
+            return completed(holding.lease, encode_result(value))
+        except BaseException as error:  # SystemExit and CancelledError end the job, not the worker
+            return self._ending_of(error, holding.lease, task)
+
+    def _resolve(self, path: str) -> Task:
+        task = self._tasks.get(path)
+        if task is None:
+            found = import_string(path)
+            if not isinstance(found, Task):
+                raise TypeError(f"{path} is a {type(found).__name__}, not a task; was @task removed?")
+            task = self._tasks[path] = found
+        return task
+
+    def _adopt(self, holding: Holding, task: Task) -> None:
+        """Let the task's own lease and fencing hold for this job; the next heartbeat writes the lease."""
+        own = task if isinstance(task, PgTask) else None
+        duration = (own and own.lease) or holding.lease.duration
+        fencing = (own and own.fencing) or self._options.fencing
+        if (duration, fencing) != (holding.lease.duration, holding.lease.fencing):
+            holding.lease = dataclasses.replace(holding.lease, duration=duration, fencing=fencing)
+            self._nudge()
+
+    def _ending_of(self, error: BaseException, lease: Lease, task: Task | None) -> Ending:
+        if isinstance(error, Snooze) and isinstance(error.delay, timedelta):
+            return snoozed(lease, error.delay)
+        kind = Kind.ERROR
+        if isinstance(error, JobCancelled):
+            kind = Kind.CANCELLED
+        elif isinstance(error, JobTimeout):
+            kind = Kind.TIMEOUT
+        own = task if isinstance(task, PgTask) else None
+        delay = next_delay(
+            attempt=lease.attempt,
+            max_attempts=lease.max_attempts,
+            exception=error,
+            policy=(own and own.retry) or self._options.backoff,
+            no_retry=own.no_retry if own else (),
+        )
+        rendered = render_exception(error)
+        logger.warning(
+            "Job %s: attempt %s of %s failed with %s",
+            lease.job_id,
+            lease.attempt,
+            lease.max_attempts,
+            rendered.exception_class,
+            extra={
+                "event": "attempt_failed",
+                "job_id": lease.job_id,
+                "generation": lease.generation,
+                "task": lease.task,
+                "queue": lease.queue,
+                "worker": lease.worker,
+            },
+        )
+        return failed(lease, rendered, delay, kind)
+
+
+def _call(task: Task, holding: Holding) -> Any:
+    holding.started = time.monotonic()
+    args, kwargs = holding.lease.arguments()
+    if task.takes_context:
+        context = JobContext(task_result=_running(holding.lease, task), holding=holding)
+        return task.call(context, *args, **kwargs)
+    return task.call(*args, **kwargs)
+
+
+def _running(lease: Lease, task: Task) -> TaskResult:
+    return result_of_lease(lease, status=TaskResultStatus.RUNNING, task=task)
+
+
+def _announce_start(lease: Lease, task: Task) -> None:
+    sender = type(task_backends[lease.backend]) if lease.backend in task_backends else None
+    task_started.send_robust(sender, task_result=_running(lease, task))

@@ -1,0 +1,86 @@
+"""Runs the upkeep jobs, each at its own rate, on a thread and a connection of their own."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..connections import adopt, close_all, discard, retry_conflicts
+
+logger = logging.getLogger("django_pgqueue")
+
+
+class Chore(Protocol):
+    """One kind of upkeep."""
+
+    def run_once(self) -> int:
+        """Do one bounded batch; return how many rows it changed."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """A chore, its rate, and whom to tell that it did something."""
+
+    chore: Chore
+    every_seconds: float
+    did: Callable[[], object] | None = None
+    next_at: float = field(default=0.0)
+
+
+class Housekeeper:
+    """Gives every chore its turn, with jitter, so that several workers do not step on each other's feet."""
+
+    def __init__(self, *, using: str, name: str, turns: Sequence[Turn]) -> None:
+        self._using = using
+        self._name = name
+        self._turns = turns
+        self._stop = threading.Event()
+        self._failures = 0
+        self.busy_since: float | None = None
+        self.connection: BaseDatabaseWrapper | None = None
+
+    def stop(self) -> None:
+        """End the thread after the turn it is in."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Do the chores until stopped; the body of the thread."""
+        self.connection = adopt(self._using, name=self._name)
+        try:
+            while not self._stop.is_set():
+                for turn in self._turns:
+                    if time.monotonic() >= turn.next_at and not self._stop.is_set():
+                        self._take(turn)
+                next_at = min(turn.next_at for turn in self._turns)
+                self._stop.wait(max(next_at - time.monotonic(), 0.001))
+        finally:
+            close_all()
+
+    def _take(self, turn: Turn) -> None:
+        pause = turn.every_seconds * random.uniform(0.85, 1.15)
+        self.busy_since = time.monotonic()
+        try:
+            if retry_conflicts(turn.chore.run_once):
+                pause = 0.0  # there may be more
+                if turn.did is not None:
+                    turn.did()
+            self._failures = 0
+        except (DatabaseError, InterfaceError) as error:
+            self._failures += 1
+            if self._failures in (1, 10, 100, 1000):
+                logger.warning("Upkeep failed (%s); trying again", error, extra={"event": "upkeep_failed"})
+            discard(self._using)
+            self.connection = connections[self._using]
+            pause = max(pause, min(0.5 * self._failures, 5.0))
+        finally:
+            self.busy_since = None
+        turn.next_at = time.monotonic() + pause

@@ -1,0 +1,280 @@
+"""The one loop that claims and ends: everything a worker writes to jobs, but for heartbeats, goes through here."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..connections import adopt, close_all, discard, retry_conflicts, sqlstate
+from ..context import Holding
+from ..leases import Lease, claim, orphans, ready_queues, reclaim
+from ..outcomes import Ended, Ending, released
+from ..states import Verdict
+from ..upkeep import Promote
+from .announcer import Announcer
+from .completer import Accepted, Completer
+from .pool import ThreadPool
+from .registry import Registry
+from .selection import Selection
+from .settings import WorkerSettings
+
+logger = logging.getLogger("django_pgqueue")
+
+SHORTEST_PAUSE = 0.005
+UNDEFINED_TABLE = "42P01"
+LONGEST_OUTAGE_PAUSE = 5.0
+LONGEST_LOCKED_PAUSE = 0.25
+SLOWEST_RECLAIM_SECONDS = 3.0
+OUTAGE_LOG_SECONDS = 30.0
+
+
+class Loop:
+    """Each cycle ends in one transaction whatever has ended, and claims as many jobs as there are free slots.
+
+    It runs on a thread of its own, never on the main thread, so that no signal can break into a commit.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        pool: ThreadPool,
+        registry: Registry,
+        announcer: Announcer,
+        wake: threading.Event,
+        stopping: threading.Event,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._registry = registry
+        self._announcer = announcer
+        self._wake = wake
+        self._stopping = stopping
+        self._completer = Completer(using=settings.using)
+        self._selection = Selection(
+            settings.queues, settings.excluded, look_up=lambda: ready_queues(using=settings.using)
+        )
+        self._claimed = 0
+        self._pause = SHORTEST_PAUSE
+        self._reclaim_at = 0.0
+        self._uncertain = False
+        self._outage_since: float | None = None
+        self._outage_logged_at = 0.0
+        self._give_up_at: float | None = None
+        self._has_worked = False
+        self.fatal: str | None = None
+        self.busy_since: float | None = None
+        self.connection: BaseDatabaseWrapper | None = None
+
+    def run(self) -> None:
+        """Cycle until stopped and drained; the body of the thread."""
+        self.connection = adopt(self._settings.using, name=f"pgqueue {self._settings.id} loop")
+        try:
+            while not self._is_finished():
+                self._guarded_cycle()
+                if not self._is_finished():
+                    self._wake.wait(self._pause * random.uniform(0.9, 1.1))
+                self._wake.clear()
+        finally:
+            close_all()
+
+    def _is_finished(self) -> bool:
+        if not self._stopping.is_set():
+            return False
+        if self._give_up_at is None:
+            self._give_up_at = time.monotonic() + self._settings.shutdown_timeout.total_seconds()
+        gone = len(self._registry) == 0
+        # With the database away, what cannot be written by now is left to the leases.
+        return gone or (self._outage_since is not None and time.monotonic() > self._give_up_at)
+
+    def _guarded_cycle(self) -> None:
+        self.busy_since = time.monotonic()
+        try:
+            self._cycle()
+            self._note_recovery()
+            self._has_worked = True
+        except (DatabaseError, InterfaceError) as error:
+            self._uncertain = True  # the commit of a claim may have succeeded
+            self._note_outage(error)
+            if sqlstate(error) == UNDEFINED_TABLE and not self._has_worked:
+                self.fatal = (
+                    f"The queue's tables are missing in database {self._settings.using!r}: "
+                    f"run manage.py migrate --database={self._settings.using}"
+                )
+                self._stopping.set()
+            discard(self._settings.using)
+            self.connection = connections[self._settings.using]
+        finally:
+            self.busy_since = None
+
+    def _cycle(self) -> None:
+        if self._stopping.is_set():
+            self._give_back()
+        if self._uncertain:
+            self._adopt_orphans()
+        endings = self._registry.take_endings()
+        sent_at = time.monotonic()
+        try:
+            accepted, leases = self._exchange(endings)
+        except BaseException:
+            self._registry.put_back(endings)
+            raise
+        self._start(leases, sent_at)
+        self._settle(endings, accepted)
+        busy = bool(leases) or bool(accepted)
+        self._pause = self._next_pause(busy)
+        if self._settings.batch and not busy and self._nothing_is_due():
+            self._stopping.set()
+        if self._settings.max_tasks is not None and self._claimed >= self._settings.max_tasks:
+            self._stopping.set()
+
+    def _exchange(self, endings: list[Ending]) -> tuple[Accepted, list[Lease]]:
+        """End the finished and claim the next in one transaction: one commit per cycle."""
+        room = self._room()
+        if not endings and not room:
+            return {}, []
+        try:
+            return retry_conflicts(lambda: self._exchange_once(endings, room))
+        except (OperationalError, InterfaceError):
+            raise
+        except DatabaseError:
+            if not endings:
+                raise
+            return self._completer.end_singly(endings), []
+
+    def _exchange_once(self, endings: list[Ending], room: int) -> tuple[Accepted, list[Lease]]:
+        with transaction.atomic(using=self._settings.using):
+            accepted = self._completer.end(endings)
+            leases = self._reclaim(room)
+            leases += self._claim(room - len(leases))
+        return accepted, leases
+
+    def _room(self) -> int:
+        if self._stopping.is_set():
+            return 0
+        room = self._pool.free
+        if self._settings.max_tasks is not None:
+            room = min(room, self._settings.max_tasks - self._claimed)
+        return room
+
+    def _reclaim(self, room: int) -> list[Lease]:
+        if room <= 0 or time.monotonic() < self._reclaim_at:
+            return []
+        seconds = min(self._settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
+        self._reclaim_at = time.monotonic() + seconds * random.uniform(0.8, 1.2)
+        return reclaim(
+            worker=self._settings.id,
+            queues=self._settings.queues,
+            excluded=sorted(self._settings.excluded),
+            limit=room,
+            lease=self._settings.lease,
+            using=self._settings.using,
+        )
+
+    def _claim(self, room: int) -> list[Lease]:
+        queues = self._selection.queues() if room > 0 else []
+        if not queues:
+            return []
+        leases = claim(
+            worker=self._settings.id,
+            queues=queues,
+            limit=room,
+            lease=self._settings.lease,
+            using=self._settings.using,
+        )
+        if len(leases) < room:
+            self._selection.came_back_short()
+        return leases
+
+    def _start(self, leases: list[Lease], sent_at: float) -> None:
+        self._claimed += len(leases)
+        for lease in leases:
+            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping)
+            self._registry.add(holding)
+            self._pool.submit(holding)
+
+    def _settle(self, endings: list[Ending], accepted: Accepted) -> None:
+        try:
+            replies = self._completer.settle(endings, accepted)
+        except BaseException:
+            # Nothing is lost: asked again, an ending that went through is already accepted.
+            self._registry.put_back(endings)
+            raise
+        for reply in replies:
+            self._take_reply(reply)
+
+    def _take_reply(self, reply: Ended) -> None:
+        lease = reply.ending.lease
+        if reply.busy:
+            self._registry.put_back([reply.ending])
+            return
+        self._registry.forget(lease)
+        if reply.verdict in (Verdict.ACCEPTED, Verdict.ALREADY_ACCEPTED):
+            self._announcer.announce(reply)
+
+    def _adopt_orphans(self) -> None:
+        """Find claims whose reply was lost: in the table under this worker's id, and not in the registry."""
+        known = {holding.lease.key for holding in self._registry.holdings()}
+        sent_at = time.monotonic()
+        found = orphans(
+            worker=self._settings.id, known=known, lease=self._settings.lease, using=self._settings.using
+        )
+        self._uncertain = False
+        for lease in found:
+            logger.warning(
+                "Job %s: its claim had gone through although the reply was lost",
+                lease.job_id,
+                extra={"event": "claim_recovered", "job_id": lease.job_id, "generation": lease.generation},
+            )
+            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping)
+            self._registry.add(holding)
+            self._registry.end(holding, released(lease))
+
+    def _give_back(self) -> None:
+        """Release what no thread has begun; after the shutdown timeout also what is still running."""
+        for holding in self._pool.take_unstarted():
+            self._registry.end(holding, released(holding.lease))
+        if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
+            for holding in self._registry.holdings():
+                self._registry.end(holding, released(holding.lease))
+
+    def _next_pause(self, busy: bool) -> float:
+        """Poll again at once after work, then less and less often, up to the interval."""
+        if busy:
+            return SHORTEST_PAUSE
+        longest = self._settings.interval.total_seconds()
+        if self._registry.has_endings:  # rows that somebody has locked
+            longest = min(longest, LONGEST_LOCKED_PAUSE)
+        if self._give_up_at is not None:
+            longest = min(longest, max(self._give_up_at - time.monotonic(), SHORTEST_PAUSE))
+        return min(self._pause * 2, longest)
+
+    def _nothing_is_due(self) -> bool:
+        if len(self._registry) or self._registry.has_endings or self._room() <= 0:
+            return False
+        return Promote(using=self._settings.using).run_once() == 0
+
+    def _note_outage(self, error: BaseException) -> None:
+        now = time.monotonic()
+        if self._outage_since is None:
+            self._outage_since = now
+            self._outage_logged_at = -OUTAGE_LOG_SECONDS
+            self._pause = 0.05
+        self._pause = min(self._pause * 2, LONGEST_OUTAGE_PAUSE)
+        if now - self._outage_logged_at >= OUTAGE_LOG_SECONDS:
+            self._outage_logged_at = now
+            line = str(error).strip().partition("\n")[0][:300]
+            logger.warning(
+                "The database does not answer (%s: %s); waiting", type(error).__name__, line, extra={"event": "outage"}
+            )
+
+    def _note_recovery(self) -> None:
+        if self._outage_since is not None:
+            seconds = time.monotonic() - self._outage_since
+            self._outage_since = None
+            logger.warning("The database is back after %.1f s", seconds, extra={"event": "outage_over"})

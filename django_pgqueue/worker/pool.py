@@ -1,0 +1,108 @@
+"""The threads that run jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from ..context import Holding
+from ..outcomes import Ending
+
+
+class ThreadPool:
+    """`size` daemon threads; `free` counts the slots a claim may fill.
+
+    Each job is handed to `run`, its ending to `ended`; `room` makes what a thread needs around its jobs.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        run: Callable[[Holding], Ending],
+        ended: Callable[[Holding, Ending], object],
+        room: Callable[[int], Room],
+    ) -> None:
+        self._size = size
+        self._run = run
+        self._ended = ended
+        self._room = room
+        self._changed = threading.Condition()
+        self._waiting: deque[Holding] = deque()
+        self._busy = 0
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True)
+            for number in range(size)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def free(self) -> int:
+        """How many more jobs there is a slot for."""
+        return self._size - self._busy - len(self._waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is in a job."""
+        return self._busy > 0
+
+    def submit(self, holding: Holding) -> None:
+        """Run a job as soon as a thread is free."""
+        with self._changed:
+            self._waiting.append(holding)
+            self._changed.notify()
+
+    def take_unstarted(self) -> list[Holding]:
+        """Return the jobs that no thread has begun, which then will not run."""
+        with self._changed:
+            taken = list(self._waiting)
+            self._waiting.clear()
+            return taken
+
+    def stop(self, timeout: float) -> None:
+        """Let the threads end after the job they are in, and wait up to `timeout` seconds for them."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout / self._size)
+
+    def _serve(self, number: int) -> None:
+        room = self._room(number)
+        try:
+            while (holding := self._next()) is not None:
+                room.before()
+                ending = self._run(holding)
+                room.after()
+                with self._changed:
+                    self._busy -= 1
+                self._ended(holding, ending)
+        finally:
+            room.close()
+
+    def _next(self) -> Holding | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            if not self._waiting:
+                return None
+            self._busy += 1
+            return self._waiting.popleft()
+
+
+class Room:
+    """What surrounds the jobs of one thread."""
+
+    def before(self) -> None:
+        """Prepare for the next job."""
+
+    def after(self) -> None:
+        """Clean up after a job, whatever it did."""
+
+    def close(self) -> None:
+        """Clean up for good."""

@@ -1,0 +1,174 @@
+"""A worker: its threads, its start, its watch over them, and its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..connections import cut
+from ..upkeep import Exhaust, Promote
+from .announcer import Announcer
+from .execution import Execution
+from .heartbeat import Heartbeat
+from .housekeeper import Housekeeper, Turn
+from .hygiene import Hygiene
+from .loop import SLOWEST_RECLAIM_SECONDS, Loop
+from .pool import ThreadPool
+from .registry import Registry
+from .settings import WorkerSettings
+from .stopping import Signals
+
+logger = logging.getLogger("django_pgqueue")
+
+EXIT_OK = 0
+EXIT_BROKEN = 1
+WATCH_SECONDS = 1.0
+# A statement of the worker that takes longer than this is stuck: no statement of it comes near.
+STUCK_SECONDS = 20.0
+LAST_WORDS_SECONDS = 5.0
+
+
+class Service(Protocol):
+    """A thread with a database connection of its own, and since when it has been busy with it."""
+
+    busy_since: float | None
+    connection: BaseDatabaseWrapper | None
+
+
+class Worker:
+    """One worker process. `run` blocks until the worker has stopped and returns its exit code."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._registry = Registry(self._wake)
+        self._announcer = Announcer()
+        self._heartbeat = Heartbeat(
+            using=settings.using,
+            name=f"pgqueue {settings.id} heartbeat",
+            beat_seconds=settings.beat.total_seconds(),
+            holdings=self._registry.holdings,
+            row=self._row,
+        )
+        execution = Execution(settings.options, nudge=self._heartbeat.nudge)
+        self._pool = ThreadPool(
+            settings.concurrency,
+            run=execution.run,
+            ended=self._registry.end,
+            room=lambda number: Hygiene(name=f"pgqueue {settings.id} job {number}"),
+        )
+        self._loop = Loop(
+            settings,
+            pool=self._pool,
+            registry=self._registry,
+            announcer=self._announcer,
+            wake=self._wake,
+            stopping=self._stopping,
+        )
+        self._housekeeper = Housekeeper(
+            using=settings.using, name=f"pgqueue {settings.id} upkeep", turns=self._turns()
+        )
+        self._broken = False
+
+    @property
+    def fatal(self) -> str | None:
+        """Why the worker could not start, for the person who started it."""
+        return self._loop.fatal
+
+    def stop(self) -> None:
+        """Ask the worker to stop: claim nothing more, drain, give back the rest."""
+        self._stopping.set()
+        self._wake.set()
+
+    def run(self) -> int:
+        """Work until stopped. The first SIGTERM or SIGINT drains; a second one leaves at once."""
+        with Signals() as signals:
+            self._signals = signals
+            self._signals = signals
+            heartbeat = self._thread("heartbeat", self._heartbeat.run)
+            housekeeper = self._thread("upkeep", self._housekeeper.run)
+            announcer = self._thread("signals", self._announcer.run)
+            loop = self._thread("loop", self._loop.run)
+            self._pool.start()
+            self._watch(loop, signals)
+            self._housekeeper.stop()
+            self._heartbeat.stop()
+            self._announcer.stop()
+            self._pool.stop(timeout=0.2)
+            for thread in (heartbeat, housekeeper, announcer):
+                thread.join(LAST_WORDS_SECONDS)
+        return EXIT_BROKEN if self._broken or self.fatal else EXIT_OK
+
+    @property
+    def owns_process(self) -> bool:
+        """Whether this worker was run on the main thread, so that the process is its own."""
+        return self._signals.installed
+
+    @property
+    def has_stragglers(self) -> bool:
+        """Whether a job is still running in a thread although its lease was given back."""
+        return self._pool.is_busy
+
+    def _thread(self, name: str, body: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException:
+                logger.critical("The %s thread of the worker broke", name, exc_info=True, extra={"event": "broken"})
+                self._broken = True
+                self.stop()
+            finally:
+                self._signals.poke()
+
+        thread = threading.Thread(target=guarded, name=f"pgqueue-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _watch(self, loop: threading.Thread, signals: Signals) -> None:
+        asked = False
+        while loop.is_alive():
+            signals.wait(WATCH_SECONDS)
+            if signals.count and not asked:
+                asked = True
+                logger.info("Stopping: draining for at most %s", self.settings.shutdown_timeout)
+                self.stop()
+            if signals.count > 1 and signals.last is not None:
+                logging.shutdown()
+                os._exit(128 + signals.last)
+            for service in (self._loop, self._heartbeat, self._housekeeper):
+                self._unstick(service)
+
+    def _unstick(self, service: Service) -> None:
+        """Cut the connection of a thread whose statement does not return: the server, or the way to it, is frozen."""
+        since = service.busy_since
+        if since is not None and service.connection and time.monotonic() - since > STUCK_SECONDS:
+            logger.warning("A statement has not returned for %.0f s; cutting its connection", STUCK_SECONDS)
+            cut(service.connection)
+
+    def _turns(self) -> list[Turn]:
+        using = self.settings.using
+        reclaim_seconds = min(self.settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
+        turns = [Turn(chore=Exhaust(using=using), every_seconds=reclaim_seconds)]
+        if not self.settings.batch:  # a batch promotes by itself, to know when nothing is due
+            every = self.settings.interval.total_seconds()
+            turns.append(Turn(chore=Promote(using=using), every_seconds=every, did=self._wake.set))
+        return turns
+
+    def _row(self) -> dict[str, object]:
+        return {
+            "id": self.settings.id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "queues": list(self.settings.queues) if self.settings.queues is not None else ["*"],
+            "concurrency": self.settings.concurrency,
+            "running": len(self._registry),
+            "draining": self._stopping.is_set(),
+        }
