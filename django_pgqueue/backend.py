@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -91,7 +91,7 @@ class PgQueueBackend(BaseTaskBackend):
         )
         if new.existing:
             return self.get_result(str(new.job_id))
-        result = TaskResult(
+        result: TaskResult = TaskResult(
             task=unchecked(task, backend=self.alias),
             id=str(new.job_id),
             status=STATUS.get(State(new.state), TaskResultStatus.READY),
@@ -129,7 +129,7 @@ class PgQueueBackend(BaseTaskBackend):
         """Do as `get_result`."""
         return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
 
-    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return the problems of this backend's settings."""
         from .checks import check_backend  # sits on this floor, and needs the backend's alias only
 
@@ -140,10 +140,10 @@ def _check_run_after(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, datetime):
-        cure = " (a day is not an instant: give the time and the time zone)" if isinstance(value, date) else ""
-        raise InvalidTask(
-            f"run_after must be an aware datetime or a timedelta, not {value!r}{cure}."
+        cure = (
+            " (a day is not an instant: give the time and the time zone)" if isinstance(value, date) else ""
         )
+        raise InvalidTask(f"run_after must be an aware datetime or a timedelta, not {value!r}{cure}.")
 
 
 def _check_length(name: str, value: object, limit: int) -> None:

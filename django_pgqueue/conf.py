@@ -61,12 +61,15 @@ class Options:
                 yield f"{name.upper()} must be at least {SHORTEST} and at most {LONGEST * 100}, not {value}"
         if isinstance(self.lease, timedelta) and self.lease > LONGEST:
             yield f"LEASE must be at most {LONGEST}, not {self.lease}"
-        elif isinstance(self.lease, timedelta) and isinstance(self.heartbeat, timedelta):
-            if self.heartbeat * 2 > self.lease:
-                yield (
-                    f"HEARTBEAT ({self.heartbeat}) must be at most half of LEASE ({self.lease}), "
-                    "or a healthy job would lose its lease; a third is the default"
-                )
+        elif (
+            isinstance(self.lease, timedelta)
+            and isinstance(self.heartbeat, timedelta)
+            and self.heartbeat * 2 > self.lease
+        ):
+            yield (
+                f"HEARTBEAT ({self.heartbeat}) must be at most half of LEASE ({self.lease}), "
+                "or a healthy job would lose its lease; a third is the default"
+            )
         if not isinstance(self.max_attempts, int) or isinstance(self.max_attempts, bool):
             yield f"MAX_ATTEMPTS must be a whole number, not {self.max_attempts!r}"
         elif not 1 <= self.max_attempts <= MAX_MAX_ATTEMPTS:
@@ -108,7 +111,8 @@ def queues_of(alias: str) -> set[str]:
 
 def raw_options(alias: str) -> Mapping[str, Any]:
     """Return the OPTIONS of one backend as written in the settings."""
-    options: Mapping[str, Any] = settings.TASKS[alias].get("OPTIONS", {})
+    params: Mapping[str, Any] = settings.TASKS[alias]
+    options: Mapping[str, Any] = params.get("OPTIONS", {})
     return options
 
 

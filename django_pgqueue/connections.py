@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from django.db import connections
@@ -76,10 +76,8 @@ def discard(alias: str) -> None:
 
 @contextmanager
 def _ignored() -> Iterator[None]:
-    try:
+    with suppress(Exception):  # closing a connection that is already broken may raise anything the driver has
         yield
-    except Exception:  # closing a connection that is already broken may raise anything the driver has
-        pass
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connections
 
@@ -49,22 +50,20 @@ def enqueue(request: Request, *, using: str | None = None) -> Enqueued:
     """
     using = queue_database(using)
     statement = sql.ENQUEUE if request.unique_key is None else sql.ENQUEUE_UNIQUE
+    given: dict[str, Any] = {
+        "task": request.task,
+        "payload": request.payload,
+        "queue": request.queue,
+        "priority": request.priority,
+        "run_after": request.run_after,
+        "delay": request.delay,
+        "max_attempts": request.max_attempts,
+        "unique_key": request.unique_key,
+        "backend": request.backend,
+    }
     for _ in range(_TRIES):
         with connections[using].cursor() as cursor:
-            cursor.execute(
-                statement,
-                {
-                    "task": request.task,
-                    "payload": request.payload,
-                    "queue": request.queue,
-                    "priority": request.priority,
-                    "run_after": request.run_after,
-                    "delay": request.delay,
-                    "max_attempts": request.max_attempts,
-                    "unique_key": request.unique_key,
-                    "backend": request.backend,
-                },
-            )
+            cursor.execute(statement, given)
             row = cursor.fetchone()
         if row is not None:
             return Enqueued(job_id=row[0], state=row[1], enqueued_at=row[2])

@@ -126,9 +126,7 @@ def reclaim(
     return sorted(_leases(sql.RECLAIM, given, worker, lease, using), key=lambda item: item.job_id)
 
 
-def orphans(
-    *, worker: str, known: Collection[tuple[int, int]], lease: timedelta, using: str
-) -> list[Lease]:
+def orphans(*, worker: str, known: Collection[tuple[int, int]], lease: timedelta, using: str) -> list[Lease]:
     """Return the leases that this worker holds in the table and whose keys are not among the known ones.
 
     They are claims whose commit succeeded and whose reply was lost. The worker's id is unique to one run of
@@ -196,7 +194,9 @@ def sort_out(leases: Sequence[Lease], action: Action, *, using: str) -> list[Ref
 def _judged(lease: Lease, action: Action, row: Observed | None) -> Refused | None:
     strict = lease.fencing == Fencing.STRICT
     verdict = judge(row, generation=lease.generation, action=action, strict=strict)
-    return verdict and Refused(
+    if verdict is None:
+        return None
+    return Refused(
         job_id=lease.job_id,
         generation=lease.generation,
         action=action,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from django.db.models import F, Func, OuterRef, Q, QuerySet, SmallIntegerField, Subquery
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from .states import FINISHED_STATES, LIVE_STATES, Action, State
+
+if TYPE_CHECKING:
+    from .models import Job  # a floor above, for types only
 
 # Past this a claim could not raise the number any more: such a row is left alone instead of failing the batch.
 LAST_GENERATION = 2**63 - 2
@@ -22,7 +25,7 @@ class Negated(Func):
     output_field = SmallIntegerField()
 
 
-class JobQuerySet(QuerySet):
+class JobQuerySet(QuerySet["Job"]):
     """Jobs by where they are in their life. Times are compared with the database's clock only."""
 
     def ready(self) -> Self:
@@ -53,7 +56,7 @@ class JobQuerySet(QuerySet):
         """The job of `lease`, if that lease's generation still owns it."""
         return self.running().filter(pk=lease.job_id, generation=lease.generation)
 
-    def candidates(self, limit: int) -> Self:
+    def candidates(self, limit: int) -> QuerySet[Job, dict[str, Any]]:
         """Lock up to `limit` ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
 
         For the claim statement, which names `wanted`. Needs the index on (queue, -priority, id) of ready

@@ -32,7 +32,7 @@ def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
     A state that a newer version wrote counts as not finished.
     """
     payload = job.payload if isinstance(job.payload, dict) else {}
-    result = TaskResult(
+    result: TaskResult = TaskResult(
         task=task_of(job),
         id=str(job.pk),
         status=STATUS.get(State(job.state), TaskResultStatus.READY)
@@ -118,7 +118,7 @@ def result_of_lease(
     """Return a leased job as a TaskResult without asking the database."""
     args, kwargs = lease.arguments()
     changes = {"priority": lease.priority, "queue_name": lease.queue, "backend": lease.backend}
-    result = TaskResult(
+    result: TaskResult = TaskResult(
         task=unchecked(task, **changes)
         if task is not None
         else unchecked(None, func=_lost_function(lease.task), **changes),

@@ -177,7 +177,8 @@ OBSERVE = """
     FROM django_pgqueue_job AS j WHERE j.id = ANY (%(ids)s::bigint[])
 """
 
-# Running jobs whose present generation belongs to this worker: among them claims whose reply was lost. Index: pgqueue_job_running; only after a failed claim. No lock: nobody else may touch a live lease.
+# Running jobs whose present generation belongs to this worker: among them claims whose reply was lost. Index:
+# pgqueue_job_running; only after a failed claim. No lock: nobody else may touch a live lease.
 ORPHANS = """
     SELECT j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
            j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at

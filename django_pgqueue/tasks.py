@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from .compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -115,7 +115,7 @@ def task(
     def wrap(function: Callable[..., Any]) -> PgTask:
         task_class = task_backends[backend].task_class
         own = options if issubclass(task_class, PgTask) else {}
-        made: PgTask = task_class(
+        made = task_class(
             func=function,
             priority=priority,
             queue_name=queue_name,
@@ -123,6 +123,6 @@ def task(
             takes_context=takes_context,
             **own,
         )
-        return made
+        return cast(PgTask, made)
 
     return wrap(function) if function is not None else wrap

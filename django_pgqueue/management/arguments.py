@@ -47,6 +47,7 @@ def queue_names(option: str, text: str) -> list[str] | None:
     for name in names:
         if not name or "*" in name or "\x00" in name or len(name) > 100:
             raise CommandError(
-                f"{option} must be * or a comma-separated list of queue names, not {text[:100]!r}", returncode=USAGE
+                f"{option} must be * or a comma-separated list of queue names, not {text[:100]!r}",
+                returncode=USAGE,
             )
     return list(dict.fromkeys(names))

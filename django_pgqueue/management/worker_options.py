@@ -73,14 +73,17 @@ def _backend(given: str | None) -> str:
     known = ", ".join(aliases) or "none"
     if given is not None and given not in aliases:
         raise CommandError(
-            f"--backend must be an alias in TASKS with this queue's backend ({known}), not {given!r}", returncode=USAGE
+            f"--backend must be an alias in TASKS with this queue's backend ({known}), not {given!r}",
+            returncode=USAGE,
         )
     if given is not None:
         return given
     if not aliases:
         raise CommandError("no backend in TASKS is django_pgqueue.backend.PgQueueBackend", returncode=USAGE)
     if len(aliases) > 1 and "default" not in aliases:
-        raise CommandError(f"--backend is needed: TASKS has several of this queue's backends ({known})", returncode=USAGE)
+        raise CommandError(
+            f"--backend is needed: TASKS has several of this queue's backends ({known})", returncode=USAGE
+        )
     return "default" if "default" in aliases else aliases[0]
 
 
@@ -117,5 +120,7 @@ def _queues_of_others(backend: str, using: str) -> set[str]:
 
 def _name(given: str | None) -> str | None:
     if given is not None and (not given.strip() or len(given) > 100 or not given.isprintable()):
-        raise CommandError(f"--worker-id must be 1 to 100 printable characters, not {given[:100]!r}", returncode=USAGE)
+        raise CommandError(
+            f"--worker-id must be 1 to 100 printable characters, not {given[:100]!r}", returncode=USAGE
+        )
     return given

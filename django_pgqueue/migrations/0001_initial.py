@@ -2,106 +2,270 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
+from django.db import migrations, models
+
 import django_pgqueue.models.fields
 import django_pgqueue.models.job
 import django_pgqueue.querysets
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Rejection',
+            name="Rejection",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('job_id', models.BigIntegerField(db_index=True)),
-                ('generation', models.BigIntegerField()),
-                ('current_generation', models.BigIntegerField(blank=True, null=True)),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('seen_lease_until', models.DateTimeField(blank=True, null=True)),
-                ('late_by', models.DurationField(blank=True, null=True)),
-                ('action', models.CharField(choices=[('complete', 'complete'), ('fail', 'fail'), ('release', 'release'), ('renew', 'renew'), ('fence', 'fence'), ('effect', 'effect')], max_length=20)),
-                ('verdict', models.CharField(choices=[('accepted', 'accepted'), ('already_accepted', 'already accepted'), ('superseded', 'superseded'), ('expired', 'expired'), ('not_running', 'not running'), ('missing', 'missing')], max_length=20)),
-                ('seen_state', models.CharField(blank=True, choices=[('scheduled', 'scheduled'), ('ready', 'ready'), ('running', 'running'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], max_length=10)),
-                ('worker', models.TextField(blank=True)),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("job_id", models.BigIntegerField(db_index=True)),
+                ("generation", models.BigIntegerField()),
+                ("current_generation", models.BigIntegerField(blank=True, null=True)),
+                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("seen_lease_until", models.DateTimeField(blank=True, null=True)),
+                ("late_by", models.DurationField(blank=True, null=True)),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[
+                            ("complete", "complete"),
+                            ("fail", "fail"),
+                            ("release", "release"),
+                            ("renew", "renew"),
+                            ("fence", "fence"),
+                            ("effect", "effect"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "verdict",
+                    models.CharField(
+                        choices=[
+                            ("accepted", "accepted"),
+                            ("already_accepted", "already accepted"),
+                            ("superseded", "superseded"),
+                            ("expired", "expired"),
+                            ("not_running", "not running"),
+                            ("missing", "missing"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "seen_state",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("scheduled", "scheduled"),
+                            ("ready", "ready"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("worker", models.TextField(blank=True)),
             ],
             options={
-                'verbose_name': 'rejection',
-                'verbose_name_plural': 'rejections',
+                "verbose_name": "rejection",
+                "verbose_name_plural": "rejections",
             },
         ),
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('id', models.CharField(max_length=200, primary_key=True, serialize=False)),
-                ('host', models.TextField()),
-                ('pid', models.IntegerField()),
-                ('queues', django_pgqueue.models.fields.TextArrayField(blank=True, default=list)),
-                ('concurrency', models.IntegerField()),
-                ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('running', models.IntegerField(db_default=0, default=0)),
-                ('draining', models.BooleanField(db_default=False, default=False)),
+                ("id", models.CharField(max_length=200, primary_key=True, serialize=False)),
+                ("host", models.TextField()),
+                ("pid", models.IntegerField()),
+                ("queues", django_pgqueue.models.fields.TextArrayField(blank=True, default=list)),
+                ("concurrency", models.IntegerField()),
+                ("started_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("seen_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("running", models.IntegerField(db_default=0, default=0)),
+                ("draining", models.BooleanField(db_default=False, default=False)),
             ],
             options={
-                'verbose_name': 'worker',
-                'verbose_name_plural': 'workers',
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
             },
         ),
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('generation', models.BigIntegerField(db_default=0, default=0, editable=False)),
-                ('enqueued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
-                ('run_after', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('last_attempted_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('cancel_requested_at', models.DateTimeField(blank=True, null=True)),
-                ('attempts', models.IntegerField(db_default=0, default=0)),
-                ('max_attempts', models.IntegerField(db_default=5, default=5, help_text='All starts, the first included.')),
-                ('priority', models.SmallIntegerField(db_default=0, default=0, help_text='From -100 to 100; higher runs first.')),
-                ('state', models.CharField(choices=[('scheduled', 'scheduled'), ('ready', 'ready'), ('running', 'running'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], db_default='ready', default='ready', max_length=10)),
-                ('task', models.CharField(help_text='Dotted path of the task.', max_length=500)),
-                ('queue', models.CharField(db_default='default', default='default', max_length=100)),
-                ('backend', models.CharField(db_default='default', default='default', help_text='Alias in TASKS.', max_length=100)),
-                ('unique_key', models.CharField(blank=True, max_length=255, null=True)),
-                ('worker_ids', django_pgqueue.models.fields.TextArrayField(blank=True, db_default=models.Value('{}'), default=list)),
-                ('payload', models.JSONField(db_default=models.Value({'args': [], 'kwargs': {}}, models.JSONField()), default=django_pgqueue.models.job.empty_payload)),
-                ('result', models.JSONField(blank=True, null=True)),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("generation", models.BigIntegerField(db_default=0, default=0, editable=False)),
+                (
+                    "enqueued_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), editable=False
+                    ),
+                ),
+                ("run_after", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("last_attempted_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
+                ("attempts", models.IntegerField(db_default=0, default=0)),
+                (
+                    "max_attempts",
+                    models.IntegerField(db_default=5, default=5, help_text="All starts, the first included."),
+                ),
+                (
+                    "priority",
+                    models.SmallIntegerField(
+                        db_default=0, default=0, help_text="From -100 to 100; higher runs first."
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("scheduled", "scheduled"),
+                            ("ready", "ready"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        db_default="ready",
+                        default="ready",
+                        max_length=10,
+                    ),
+                ),
+                ("task", models.CharField(help_text="Dotted path of the task.", max_length=500)),
+                ("queue", models.CharField(db_default="default", default="default", max_length=100)),
+                (
+                    "backend",
+                    models.CharField(
+                        db_default="default", default="default", help_text="Alias in TASKS.", max_length=100
+                    ),
+                ),
+                ("unique_key", models.CharField(blank=True, max_length=255, null=True)),
+                (
+                    "worker_ids",
+                    django_pgqueue.models.fields.TextArrayField(
+                        blank=True, db_default=models.Value("{}"), default=list
+                    ),
+                ),
+                (
+                    "payload",
+                    models.JSONField(
+                        db_default=models.Value({"args": [], "kwargs": {}}, models.JSONField()),
+                        default=django_pgqueue.models.job.empty_payload,
+                    ),
+                ),
+                ("result", models.JSONField(blank=True, null=True)),
             ],
             options={
-                'verbose_name': 'job',
-                'verbose_name_plural': 'jobs',
-                'permissions': [('retry_job', 'Can retry job'), ('cancel_job', 'Can cancel job'), ('run_now_job', 'Can run job now')],
-                'indexes': [models.Index(models.F('queue'), django_pgqueue.querysets.Negated('priority'), models.F('id'), condition=models.Q(('state', 'ready')), name='pgqueue_job_ready'), models.Index(models.F('run_after'), models.F('id'), condition=models.Q(('state', 'scheduled')), name='pgqueue_job_scheduled'), models.Index(models.F('id'), condition=models.Q(('state', 'running')), name='pgqueue_job_running')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ('scheduled', 'ready', 'running')), ('unique_key__isnull', False)), fields=('unique_key',), name='pgqueue_job_unique_key'), models.CheckConstraint(condition=models.Q(('state__in', ['scheduled', 'ready', 'running', 'done', 'failed', 'cancelled'])), name='pgqueue_job_state'), models.CheckConstraint(condition=models.Q(('priority__range', (-100, 100))), name='pgqueue_job_priority'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), ('lease_until__isnull', False)), models.Q(models.Q(('state', 'running'), _negated=True), ('lease_until__isnull', True)), _connector='OR'), name='pgqueue_job_lease'), models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('generation__gte', 0), ('max_attempts__gte', 1)), name='pgqueue_job_counters'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ('scheduled', 'ready')), _negated=True), ('attempts__lt', models.F('max_attempts')), _connector='OR'), name='pgqueue_job_attempts_left')],
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
+                "permissions": [
+                    ("retry_job", "Can retry job"),
+                    ("cancel_job", "Can cancel job"),
+                    ("run_now_job", "Can run job now"),
+                ],
+                "indexes": [
+                    models.Index(
+                        models.F("queue"),
+                        django_pgqueue.querysets.Negated("priority"),
+                        models.F("id"),
+                        condition=models.Q(("state", "ready")),
+                        name="pgqueue_job_ready",
+                    ),
+                    models.Index(
+                        models.F("run_after"),
+                        models.F("id"),
+                        condition=models.Q(("state", "scheduled")),
+                        name="pgqueue_job_scheduled",
+                    ),
+                    models.Index(
+                        models.F("id"), condition=models.Q(("state", "running")), name="pgqueue_job_running"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(
+                            ("state__in", ("scheduled", "ready", "running")), ("unique_key__isnull", False)
+                        ),
+                        fields=("unique_key",),
+                        name="pgqueue_job_unique_key",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__in", ["scheduled", "ready", "running", "done", "failed", "cancelled"])
+                        ),
+                        name="pgqueue_job_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("priority__range", (-100, 100))), name="pgqueue_job_priority"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state", "running"), ("lease_until__isnull", False)),
+                            models.Q(
+                                models.Q(("state", "running"), _negated=True), ("lease_until__isnull", True)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="pgqueue_job_lease",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("attempts__gte", 0), ("generation__gte", 0), ("max_attempts__gte", 1)
+                        ),
+                        name="pgqueue_job_counters",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state__in", ("scheduled", "ready")), _negated=True),
+                            ("attempts__lt", models.F("max_attempts")),
+                            _connector="OR",
+                        ),
+                        name="pgqueue_job_attempts_left",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Failure',
+            name="Failure",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('generation', models.BigIntegerField()),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('kind', models.CharField(choices=[('error', 'error'), ('lease_expired', 'lease expired'), ('timeout', 'timeout'), ('crashed', 'crashed'), ('cancelled', 'cancelled')], max_length=20)),
-                ('worker', models.TextField(blank=True)),
-                ('exception_class', models.TextField(blank=True)),
-                ('message', models.TextField(blank=True)),
-                ('traceback', models.TextField(blank=True)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='failures', to='django_pgqueue.job')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("generation", models.BigIntegerField()),
+                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("error", "error"),
+                            ("lease_expired", "lease expired"),
+                            ("timeout", "timeout"),
+                            ("crashed", "crashed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("worker", models.TextField(blank=True)),
+                ("exception_class", models.TextField(blank=True)),
+                ("message", models.TextField(blank=True)),
+                ("traceback", models.TextField(blank=True)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="failures",
+                        to="django_pgqueue.job",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'failure',
-                'verbose_name_plural': 'failures',
+                "verbose_name": "failure",
+                "verbose_name_plural": "failures",
             },
         ),
     ]

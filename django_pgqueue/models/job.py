@@ -36,7 +36,9 @@ class Job(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     attempts = models.IntegerField(default=0, db_default=0)
-    max_attempts = models.IntegerField(default=5, db_default=5, help_text=_("All starts, the first included."))
+    max_attempts = models.IntegerField(
+        default=5, db_default=5, help_text=_("All starts, the first included.")
+    )
     priority = models.SmallIntegerField(
         default=0, db_default=0, help_text=_("From -100 to 100; higher runs first.")
     )
@@ -48,7 +50,9 @@ class Job(models.Model):
     )
     unique_key = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001 - null means "no key"
     worker_ids = TextArrayField(default=list, db_default=Value("{}"), blank=True)
-    payload = models.JSONField(default=empty_payload, db_default=Value({"args": [], "kwargs": {}}, models.JSONField()))
+    payload = models.JSONField(
+        default=empty_payload, db_default=Value({"args": [], "kwargs": {}}, models.JSONField())
+    )
     result = models.JSONField(null=True, blank=True)
 
     objects = JobQuerySet.as_manager()

@@ -106,18 +106,18 @@ def end(
             },
         )
         accepted = {(row[0], row[1]): (str(row[2]), row[3]) for row in cursor.fetchall()}
-    failures = [_failure(item) for item in ordered if item.kind and item.lease.key in accepted]
+    failures = [_failure(item, item.kind) for item in ordered if item.kind and item.lease.key in accepted]
     if failures:
         Failure.objects.using(using).bulk_create(failures)
     return accepted
 
 
-def _failure(ending: Ending) -> Failure:
+def _failure(ending: Ending, kind: Kind) -> Failure:
     error = ending.error or ErrorText(exception_class="", message="", traceback="")
     return Failure(
         job_id=ending.lease.job_id,
         generation=ending.lease.generation,
-        kind=ending.kind,
+        kind=kind,
         worker=ending.lease.worker,
         exception_class=error.exception_class,
         message=error.message,
@@ -137,15 +137,16 @@ def settle(
     for item in endings:
         if item.lease.key in accepted:
             state, finished_at = accepted[item.lease.key]
-            replies.append(
-                Ended(ending=item, verdict=Verdict.ACCEPTED, state=state, finished_at=finished_at)
-            )
+            replies.append(Ended(ending=item, verdict=Verdict.ACCEPTED, state=state, finished_at=finished_at))
         else:
             rest.setdefault(item.action, []).append(item)
     refused: list[Refused] = []
     for action, asked in rest.items():
         judged = sort_out([item.lease for item in asked], action, using=using)
-        replies += [Ended(ending=item, verdict=reply and reply.verdict) for item, reply in zip(asked, judged, strict=True)]
+        replies += [
+            Ended(ending=item, verdict=reply.verdict if reply else None)
+            for item, reply in zip(asked, judged, strict=True)
+        ]
         refused += [reply for reply in judged if reply and reply.verdict.is_rejection]
     record(refused, using=using)
     return replies
@@ -187,5 +188,3 @@ def _end_one(ending: Ending, using: str | None) -> Verdict:
             return reply.verdict
         threading.Event().wait(0.01)  # the row changed between the two statements, and is ours again
     raise RuntimeError(f"job {ending.lease.job_id} was locked again and again")
-
-

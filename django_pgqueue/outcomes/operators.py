@@ -8,8 +8,8 @@ from django.db import IntegrityError, connections, transaction
 
 from .. import sql
 from ..models import Job
-from ..states import FINISHED_STATES, State
 from ..rejections import queue_database
+from ..states import FINISHED_STATES, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,7 @@ def _change(statement: str, job_id: int, using: str | None) -> str | None:
 
 
 def _refused(job_id: int, using: str | None) -> Reply:
-    state = (
-        Job.objects.using(queue_database(using)).filter(pk=job_id).values_list("state", flat=True).first()
-    )
+    state = Job.objects.using(queue_database(using)).filter(pk=job_id).values_list("state", flat=True).first()
     if state is None:
         return Reply(accepted=False, message="the job no longer exists")
     ended = "has already ended as" if state in FINISHED_STATES else "is"

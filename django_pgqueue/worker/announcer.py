@@ -53,9 +53,11 @@ class Announcer:
         ending = ended.ending
         lease = ending.lease
         done = ended.state == State.DONE
-        errors = [
-            TaskError(exception_class_path=ending.error.exception_class, traceback=ending.error.traceback)
-        ] if ending.error else []
+        errors = (
+            [TaskError(exception_class_path=ending.error.exception_class, traceback=ending.error.traceback)]
+            if ending.error
+            else []
+        )
         result = result_of_lease(
             lease,
             status=TaskResultStatus.SUCCESSFUL if done else TaskResultStatus.FAILED,

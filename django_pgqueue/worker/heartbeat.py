@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -38,7 +39,7 @@ class Heartbeat:
         name: str,
         beat_seconds: float,
         holdings: Callable[[], list[Holding]],
-        row: Callable[[], dict[str, object]],
+        row: Callable[[], dict[str, Any]],
     ) -> None:
         self._using = using
         self._name = name
@@ -80,7 +81,9 @@ class Heartbeat:
         except (DatabaseError, InterfaceError) as error:
             self._failures += 1
             if self._failures in (1, 10, 100, 1000):
-                logger.warning("Heartbeat failed (%s); trying again", _line(error), extra={"event": "heartbeat_failed"})
+                logger.warning(
+                    "Heartbeat failed (%s); trying again", _line(error), extra={"event": "heartbeat_failed"}
+                )
             discard(self._using)
             self.connection = connections[self._using]
         finally:

@@ -270,7 +270,10 @@ class Loop:
             self._outage_logged_at = now
             line = str(error).strip().partition("\n")[0][:300]
             logger.warning(
-                "The database does not answer (%s: %s); waiting", type(error).__name__, line, extra={"event": "outage"}
+                "The database does not answer (%s: %s); waiting",
+                type(error).__name__,
+                line,
+                extra={"event": "outage"},
             )
 
     def _note_recovery(self) -> None:

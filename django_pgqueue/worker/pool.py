@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from ..context import Holding
 from ..outcomes import Ending
@@ -95,7 +96,7 @@ class ThreadPool:
             return self._waiting.popleft()
 
 
-class Room:
+class Room(Protocol):
     """What surrounds the jobs of one thread."""
 
     def before(self) -> None:

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -46,10 +47,8 @@ class Signals:
 
     def poke(self) -> None:
         """End a wait; also from another thread."""
-        try:
+        with suppress(OSError):  # full, so a wait will end anyway; or closed, so nobody waits
             os.write(self._writer, b"!")
-        except OSError:
-            pass  # full, so a wait will end anyway; or closed, so nobody waits
 
     def wait(self, seconds: float) -> None:
         """Wait for a signal or a poke, at most `seconds`."""

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -92,7 +92,6 @@ class Worker:
         """Work until stopped. The first SIGTERM or SIGINT drains; a second one leaves at once."""
         with Signals() as signals:
             self._signals = signals
-            self._signals = signals
             heartbeat = self._thread("heartbeat", self._heartbeat.run)
             housekeeper = self._thread("upkeep", self._housekeeper.run)
             announcer = self._thread("signals", self._announcer.run)
@@ -122,7 +121,9 @@ class Worker:
             try:
                 body()
             except BaseException:
-                logger.critical("The %s thread of the worker broke", name, exc_info=True, extra={"event": "broken"})
+                logger.critical(
+                    "The %s thread of the worker broke", name, exc_info=True, extra={"event": "broken"}
+                )
                 self._broken = True
                 self.stop()
             finally:
@@ -162,7 +163,7 @@ class Worker:
             turns.append(Turn(chore=Promote(using=using), every_seconds=every, did=self._wake.set))
         return turns
 
-    def _row(self) -> dict[str, object]:
+    def _row(self) -> dict[str, Any]:
         return {
             "id": self.settings.id,
             "host": socket.gethostname(),
