@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from django.db.models import F, Func, OuterRef, Q, QuerySet, SmallIntegerField, Subquery
+from django.db.models import DateTimeField, F, Func, OuterRef, Q, QuerySet, SmallIntegerField, Subquery
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
@@ -23,6 +23,13 @@ class Negated(Func):
     template = "(-%(expressions)s)"
     arity = 1
     output_field = SmallIntegerField()
+
+
+class ClockTimestamp(Func):
+    """The database's clock now, where Django's `Now()` is the start of the statement."""
+
+    template = "clock_timestamp()"
+    output_field = DateTimeField()
 
 
 class JobQuerySet(QuerySet["Job"]):
@@ -55,6 +62,10 @@ class JobQuerySet(QuerySet["Job"]):
     def held_by(self, lease: Any) -> Self:
         """The job of `lease`, if that lease's generation still owns it."""
         return self.running().filter(pk=lease.job_id, generation=lease.generation)
+
+    def unexpired(self) -> Self:
+        """Jobs whose lease has not expired at this very moment, also late in a transaction."""
+        return self.filter(lease_until__gt=ClockTimestamp())
 
     def candidates(self, limit: int) -> QuerySet[Job, dict[str, Any]]:
         """Lock up to `limit` ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.

@@ -15,7 +15,8 @@ from django.utils.module_loading import import_string
 from ..compat import Task, TaskResult, TaskResultStatus, task_backends, task_started
 from ..conf import Options
 from ..context import Holding, JobContext
-from ..exceptions import JobCancelled, JobTimeout, Snooze
+from ..context.fence import completing
+from ..exceptions import JobCancelled, JobTimeout, LeaseLost, Snooze
 from ..leases import Lease
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
@@ -35,22 +36,29 @@ class Execution:
         self._nudge = nudge
         self._tasks: dict[str, Task] = {}
 
-    def run(self, holding: Holding) -> Ending:
+    def run(self, holding: Holding) -> Ending | None:
         """Run the job of a lease in a context of its own, and return its ending. Raises nothing.
+
+        None if a fenced write of the job was refused: that refusal is on record, and there is nothing to end.
 
         Language, time zone and every context variable that the job sets end with the context.
         """
         return Context().run(self._run, holding)
 
-    def _run(self, holding: Holding) -> Ending:
+    def _run(self, holding: Holding) -> Ending | None:
         task: Task | None = None
         try:
             task = self._resolve(holding.lease.task)
             self._adopt(holding, task)
             _announce_start(holding.lease, task)
             value = _call(task, holding)
-            return completed(holding.lease, encode_result(value))
+            return completed(holding.lease, holding.result if holding.completed else encode_result(value))
         except BaseException as error:  # SystemExit and CancelledError end the job, not the worker
+            if holding.completed:
+                logger.warning("Job %s raised %s after it was completed", holding.lease.job_id, type(error).__name__)
+                return completed(holding.lease, holding.result)  # accepted already: it ended under its own fence
+            if isinstance(error, LeaseLost) and error.verdict and error.job_id == holding.lease.job_id:
+                return None
             return self._ending_of(error, holding.lease, task)
 
     def _resolve(self, path: str) -> Task:
@@ -110,9 +118,16 @@ def _call(task: Task, holding: Holding) -> Any:
     holding.started = time.monotonic()
     args, kwargs = holding.lease.arguments()
     if task.takes_context:
-        context = JobContext(task_result=_running(holding.lease, task), holding=holding)
-        return task.call(context, *args, **kwargs)
+        args = [JobContext(task_result=_running(holding.lease, task), holding=holding), *args]
+    if isinstance(task, PgTask) and task.transactional:
+        return _call_in_transaction(task, holding, args, kwargs)
     return task.call(*args, **kwargs)
+
+
+def _call_in_transaction(task: Task, holding: Holding, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Run the whole body and the fenced completion as one transaction, holding the job's row all the while."""
+    with completing(holding) as completion:
+        completion.result = task.call(*args, **kwargs)
 
 
 def _running(lease: Lease, task: Task) -> TaskResult:

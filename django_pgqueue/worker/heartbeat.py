@@ -90,7 +90,7 @@ class Heartbeat:
             self.busy_since = None
 
     def _beat(self) -> None:
-        held = {holding.lease.key: holding for holding in self._holdings() if not holding.lost}
+        held = {holding.lease.key: holding for holding in self._holdings() if not (holding.lost or holding.completed)}
         sent_at = time.monotonic()
         reply = push([holding.lease for holding in held.values()], using=self._using)
         for key in reply.renewed | reply.busy:
@@ -98,7 +98,7 @@ class Heartbeat:
         for key in reply.cancel_requested:
             held[key].cancel_requested = True
         # A job that has ended since the round began is not lost: its ending went through, or will be judged itself.
-        lost = [item for item in reply.lost if not held[item.job_id, item.generation].ended]
+        lost = [item for item in reply.lost if not held[item.job_id, item.generation].is_over]
         record(lost, using=self._using)
         for item in lost:
             self._lose(held[item.job_id, item.generation])

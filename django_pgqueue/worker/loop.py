@@ -194,7 +194,7 @@ class Loop:
     def _start(self, leases: list[Lease], sent_at: float) -> None:
         self._claimed += len(leases)
         for lease in leases:
-            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping)
+            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
             self._registry.add(holding)
             self._pool.submit(holding)
 
@@ -231,7 +231,7 @@ class Loop:
                 lease.job_id,
                 extra={"event": "claim_recovered", "job_id": lease.job_id, "generation": lease.generation},
             )
-            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping)
+            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
             self._registry.add(holding)
             self._registry.end(holding, released(lease))
 

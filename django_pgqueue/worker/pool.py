@@ -21,8 +21,8 @@ class ThreadPool:
         self,
         size: int,
         *,
-        run: Callable[[Holding], Ending],
-        ended: Callable[[Holding, Ending], object],
+        run: Callable[[Holding], Ending | None],
+        ended: Callable[[Holding, Ending | None], object],
         room: Callable[[int], Room],
     ) -> None:
         self._size = size

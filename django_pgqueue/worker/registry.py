@@ -44,13 +44,16 @@ class Registry:
         with self._lock:
             return list(self._holdings.values())
 
-    def end(self, holding: Holding, ending: Ending) -> bool:
-        """Queue the ending of a lease; False if it already has one."""
+    def end(self, holding: Holding, ending: Ending | None) -> bool:
+        """Queue the ending of a lease, or just drop the lease if there is none; False if it already has one."""
         with self._lock:
             if holding.ended:
                 return False
             holding.ended = True
-            self._endings.append(ending)
+            if ending is None:
+                self._holdings.pop(holding.lease.key, None)
+            else:
+                self._endings.append(ending)
         self._wake.set()
         return True
 

@@ -1,0 +1,155 @@
+"""Blocks of business writes that commit only if their writer still owns the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError, connections, transaction
+
+from ..connections import apart, discard
+from ..exceptions import LeaseLost
+from ..leases import Lease, sort_out
+from ..models import Job
+from ..outcomes import Ending, completed, end
+from ..payloads import encode_result
+from ..rejections import record
+from ..states import Action, Fencing, Verdict
+from .holding import Holding
+
+T = TypeVar("T")
+
+# Statements that may go to another database inside a fenced block; everything else could be a write.
+_READ = re.compile(r"\s*(?:SELECT\b(?!.*\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b)|SHOW\b|EXPLAIN\s+SELECT\b)", re.I | re.S)
+
+
+class ForeignWrite(RuntimeError):
+    """A write to another database inside a fenced block, which the fence could not guard."""
+
+
+class Completion:
+    """What `complete()` yields: `result` may be set inside the block."""
+
+    def __init__(self, result: Any = None) -> None:
+        self.result = result
+
+
+class Block(Generic[T]):
+    """A context manager for `with`, and for `async with` in async tasks. Enter it once."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:
+        self._manager = make()
+
+    def __enter__(self) -> T:
+        return self._manager.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._manager.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> T:
+        return await sync_to_async(self.__enter__, thread_sensitive=True)()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await sync_to_async(self.__exit__, thread_sensitive=True)(kind, error, trace)
+
+
+@contextmanager
+def fenced(holding: Holding, action: Action = Action.FENCE) -> Iterator[None]:
+    """Run a short transaction that first locks the job's row and verifies ownership.
+
+    The lock keeps the job this worker's until the commit: nobody can reclaim it meanwhile. If the job has
+    moved on, the transaction is rolled back, a Rejection is kept and LeaseLost is raised. Lock order: the
+    job's row, then the business rows.
+    """
+    lease = holding.lease
+    try:
+        with transaction.atomic(using=holding.using), _no_writes_elsewhere(holding.using):
+            if not _hold(lease, holding.using):
+                raise LeaseLost(*lease.key)
+            yield
+    except LeaseLost as error:
+        if not error.verdict and (error.job_id, error.generation) == lease.key:
+            raise _refuse(holding, action) from None
+        raise
+
+
+@contextmanager
+def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
+    """Do as `fenced`, and end the job as done in the same commit.
+
+    If the reply to the commit is lost, the row tells whether it happened: done by this same generation means
+    that it did, and the block's writes with it.
+    """
+    completion = Completion(result)
+    ending: Ending | None = None
+    holding.closing = True
+    try:
+        with fenced(holding, Action.COMPLETE):
+            yield completion
+            ending = completed(holding.lease, encode_result(completion.result))
+            end([ending], using=holding.using, wait=True)
+    except (OperationalError, InterfaceError):
+        if ending is None or not _was_committed(holding):
+            raise
+    else:
+        assert ending is not None  # the block reached its end
+    finally:
+        holding.closing = False
+    holding.result = ending.result
+    holding.completed = True
+
+
+def _hold(lease: Lease, using: str) -> bool:
+    jobs = Job.objects.using(using).held_by(lease).select_for_update(no_key=True)
+    if lease.fencing == Fencing.STRICT:
+        jobs = jobs.unexpired()
+    return bool(jobs.values_list("pk"))
+
+
+def _refuse(holding: Holding, action: Action) -> LeaseLost:
+    """Record the refused write, outside the transaction that was rolled back, and return what to raise."""
+    lease = holding.lease
+    with apart(holding.using):
+        (refused,) = sort_out([lease], action, using=holding.using)
+        if refused is not None and refused.verdict.is_rejection:
+            record([refused], using=holding.using)
+    holding.lost = True
+    return LeaseLost(*lease.key, verdict=refused.verdict if refused else "")
+
+
+def _was_committed(holding: Holding) -> bool:
+    discard(holding.using)
+    try:
+        (reply,) = sort_out([holding.lease], Action.COMPLETE, using=holding.using)
+    except (OperationalError, InterfaceError):
+        return False  # still unknown: the worker's own ending will be judged when the database is back
+    return reply is not None and reply.verdict == Verdict.ALREADY_ACCEPTED
+
+
+@contextmanager
+def _no_writes_elsewhere(using: str) -> Iterator[None]:
+    def watch(
+        execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        if not _READ.match(str(statement)):
+            alias = context["connection"].alias
+            raise ForeignWrite(
+                f"a fenced block writes to the database {alias!r}, but the queue is in {using!r}: "
+                "the fence cannot guard that write. Keep the business tables on the queue's alias, or write "
+                "outside the block with the idempotency key."
+            )
+        return execute(statement, params, many, context)
+
+    with ExitStack() as stack:
+        for alias in connections:
+            if alias != using:
+                stack.enter_context(connections[alias].execute_wrapper(watch))
+        yield

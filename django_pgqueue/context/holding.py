@@ -1,0 +1,60 @@
+"""A lease as the threads of one worker share it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..leases import Lease
+
+
+class Holding:
+    """A lease in this process and what is known of it.
+
+    `deadline` is on the monotonic clock, counted from before the last successful renewal was sent: after it
+    the lease may have expired. Only the database decides whether it was really lost.
+    `closing` is set while the job itself ends its lease, `completed` once that is committed,
+    with `result` as JSON text.
+    """
+
+    __slots__ = (
+        "cancel_requested",
+        "closing",
+        "completed",
+        "deadline",
+        "ended",
+        "lease",
+        "lost",
+        "result",
+        "started",
+        "stopping",
+        "using",
+    )
+
+    def __init__(self, lease: Lease, *, sent_at: float, stopping: threading.Event, using: str) -> None:
+        self.lease = lease
+        self.using = using
+        self.deadline = sent_at + lease.duration.total_seconds()
+        self.lost = False
+        self.cancel_requested = False
+        self.started: float | None = None
+        self.ended = False
+        self.closing = False
+        self.completed = False
+        self.result: str | None = None
+        self.stopping = stopping
+
+    def renewed(self, *, sent_at: float) -> None:
+        """Note a renewal that was sent at `sent_at` (monotonic seconds)."""
+        self.deadline = sent_at + self.lease.duration.total_seconds()
+        self.lost = False
+
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether the lease was lost, or no renewal has succeeded for its whole duration."""
+        return self.lost or time.monotonic() > self.deadline
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an ending of this lease is decided or under way: a refused renewal then means nothing."""
+        return self.ended or self.closing or self.completed
