@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
@@ -26,10 +26,14 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     list_max_show_all = 0
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
-    sortable_by: tuple[str, ...] = ()
-    ordering = ("-pk",)
+    sortable_by: ClassVar[Any] = ()
+    ordering: ClassVar[Any] = ("-pk",)
+    list_display: ClassVar[Any] = ("__str__",)
+    list_filter: Any = ()
+    fieldsets: ClassVar[Any] = None
     actions_on_bottom = False
     large_columns: tuple[str, ...] = ()
+    deletable = False
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css"]}
@@ -81,5 +85,5 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Records are pruned by the queue, not by hand."""
-        return False
+        """Only what is `deletable`, with the permission; other records are pruned by the queue, not by hand."""
+        return self.deletable and super().has_delete_permission(request, obj)

@@ -19,7 +19,7 @@ LOOKED_THROUGH = 200_000
 
 
 class BoundedChangeList(ChangeList):
-    """List up to LISTED rows, newest first, found among at most LOOKED_THROUGH; one query for the ids, one for the page.
+    """List up to LISTED rows, newest first, found among at most LOOKED_THROUGH, in two queries.
 
     Nothing is counted in the table: the number shown is the number of ids found. What is older is reached by
     `?before=ID`, which costs the same however far back it leads.
@@ -29,9 +29,11 @@ class BoundedChangeList(ChangeList):
     is_cut: bool = False
     lowest: int | None = None
 
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+    model_admin: Any
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         """Return the one ordering that has an index, whatever the address asks for."""
-        return list(self.model_admin.ordering or ("-pk",))
+        return list(self.model_admin.ordering)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         """Return the matching rows, not looking further back than LOOKED_THROUGH."""
@@ -81,7 +83,7 @@ class BoundedChangeList(ChangeList):
         return None if self.lowest is None or self.is_cut else LOOKED_THROUGH
 
     def _is_newest_first(self) -> bool:
-        return self.get_ordering(None, None)[0] in ("-pk", "-id")  # type: ignore[arg-type]
+        return bool(self.model_admin.ordering[0] == "-pk")
 
     def _must_look_through(self) -> bool:
         """Whether there is a condition and no index that answers one of them."""

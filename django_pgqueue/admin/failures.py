@@ -12,11 +12,32 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Failure
+from ..states import Kind
 from . import columns
 from .base import ReadOnlyAdmin
-from .filters import BeforeFilter, JobFilter, KindFilter, as_id
+from .filters import BeforeFilter, JobFilter, WordFilter, as_id
 
 SHOWN_TRACEBACK = 100_000
+
+
+@admin.display(description=_("task"))
+def task_of(failure: Any) -> str:
+    """The task of a record's job."""
+    return str(failure.job.task)
+
+
+@admin.display(description=_("kind"))
+def kind(failure: Any) -> str:
+    """Why the attempt failed."""
+    return columns.badge(failure.kind, Kind, tone="failed")
+
+
+@admin.display(description=_("message"))
+def message(failure: Any) -> str:
+    """The exception and the beginning of its message."""
+    name = failure.exception_class.rpartition(".")[2]
+    text = " ".join(columns.cut(failure.message_start, 160).split())
+    return columns.cut(f"{name}: {text}" if name else text, 200)
 
 
 @admin.display(description=_("traceback"))
@@ -31,26 +52,37 @@ def whole_message(failure: Any) -> str:
     return format_html('<pre class="pgqueue-pre">{}</pre>', columns.cut(failure.message, SHOWN_TRACEBACK))
 
 
+class KindFilter(WordFilter):
+    """By kind of failure."""
+
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Return the kinds."""
+        return list(Kind.choices)
+
+
 @admin.register(Failure)
 class FailureAdmin(ReadOnlyAdmin):
     """Failed attempts: which job, which generation, and why."""
 
-    large_columns = ("message", "traceback", "job__payload", "job__result", "job__worker_ids")
+    large_columns = ("job__payload", "job__result", "job__worker_ids")
     list_display = [
         columns.number,
         columns.when,
         columns.job_link,
-        columns.task_of,
+        task_of,
         columns.generation,
-        columns.kind,
-        columns.message,
+        kind,
+        message,
         columns.worker,
     ]
     list_filter = [KindFilter, JobFilter, BeforeFilter]
     search_fields = ["job_id"]
     search_help_text = _("A job's id, or a part of the exception's name.")
     fieldsets = [
-        (None, {"fields": [columns.job_link, columns.task_of, "generation", columns.kind, "worker", "at"]}),
+        (None, {"fields": [columns.job_link, task_of, "generation", kind, "worker", "at"]}),
         (_("Exception"), {"fields": ["exception_class", whole_message, traceback]}),
     ]
 
@@ -60,7 +92,7 @@ class FailureAdmin(ReadOnlyAdmin):
 
     def listed(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the failures with the beginning of their messages."""
-        return queryset.annotate(message_start=Left("message", 200))
+        return queryset.defer("message", "traceback").annotate(message_start=Left("message", 200))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -8,20 +8,12 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db import connections
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from .. import conf, sql
-from ..models import Job
-from ..rejections import queue_database
-from ..states import LIVE_STATES, Action, Kind, State, Verdict
-
 BEFORE = "before"
-RECENT_JOBS = 1_000
-MAX_QUEUES = 100
 LARGEST_ID = 2**63 - 1
 
 
@@ -42,10 +34,10 @@ class WordFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows with the chosen word. Raises IncorrectLookupParameters for what no text can hold."""
-        word = self.value()
+        word: Any = self.value()
         if word and "\x00" in word:
             raise IncorrectLookupParameters(f"{self.parameter_name} contains a NUL character")
-        return queryset.filter(**{str(self.parameter_name): word}) if word else queryset
+        return queryset.filter((str(self.parameter_name), word)) if word else queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Yield the choices, without the mark where an older list began."""
@@ -60,96 +52,6 @@ class WordFilter(admin.SimpleListFilter):
                 "query_string": changelist.get_query_string({self.parameter_name: word}, remove=[BEFORE]),
                 "display": label,
             }
-
-
-class StateFilter(WordFilter):
-    """By state, with the running jobs whose lease has expired as a choice of their own."""
-
-    title = _("state")
-    parameter_name = "state"
-    expired = "expired"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Return the states."""
-        return [*State.choices, (self.expired, _("running, lease expired"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs in the chosen state."""
-        if self.value() == self.expired:
-            return queryset.expired()  # type: ignore[attr-defined, no-any-return]
-        return super().queryset(request, queryset)
-
-    def is_indexed(self) -> bool:
-        """Whether the state is a live one; those have partial indexes."""
-        return self.value() in (*LIVE_STATES, self.expired)
-
-
-class QueueFilter(WordFilter):
-    """By queue: the names in TASKS, of ready jobs (one index probe per name) and of the newest jobs.
-
-    DISTINCT over the table would read it whole; a queue that none of these knows can be typed into the address.
-    """
-
-    title = _("queue")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the names, at most MAX_QUEUES."""
-        chosen = {self.value()} if self.value() else set()
-        names = sorted(self._configured() | self._ready() | self._recent())[:MAX_QUEUES]
-        return [(name, name) for name in sorted({*names, *chosen})]
-
-    def _configured(self) -> set[str]:
-        return {name for alias in conf.backend_aliases() for name in conf.queues_of(alias)}
-
-    def _ready(self) -> set[str]:
-        with connections[queue_database()].cursor() as cursor:
-            cursor.execute(f"{sql.READY_QUEUES} LIMIT %s", [MAX_QUEUES])
-            return {name for (name,) in cursor.fetchall()}
-
-    def _recent(self) -> set[str]:
-        newest = Job.objects.using(queue_database()).order_by("-pk")[:RECENT_JOBS]
-        return set(newest.values_list("queue", flat=True))
-
-
-class ActionFilter(WordFilter):
-    """By the refused write."""
-
-    title = _("action")
-    parameter_name = "action"
-    endings = "endings"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Return the writes that can be refused."""
-        return [(self.endings, _("complete or fail")), *Action.choices]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the refusals of the chosen write."""
-        if self.value() == self.endings:
-            return queryset.endings()  # type: ignore[attr-defined, no-any-return]
-        return super().queryset(request, queryset)
-
-
-class VerdictFilter(WordFilter):
-    """By verdict."""
-
-    title = _("verdict")
-    parameter_name = "verdict"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Return the verdicts that refuse."""
-        return [(verdict.value, verdict.label) for verdict in Verdict if verdict.is_rejection]
-
-
-class KindFilter(WordFilter):
-    """By kind of failure."""
-
-    title = _("kind")
-    parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Return the kinds."""
-        return list(Kind.choices)
 
 
 class NumberFilter(WordFilter):

@@ -38,12 +38,11 @@ class Verb:
     name: str
     label: Any
     transition: Callable[..., Reply]
-    past: Any
 
 
-RETRY = Verb(name="retry", label=gettext_lazy("Retry"), transition=operators.retry, past=gettext_lazy("retried"))
-CANCEL = Verb(name="cancel", label=gettext_lazy("Cancel"), transition=operators.cancel, past=gettext_lazy("cancelled"))
-RUN_NOW = Verb(name="run_now", label=gettext_lazy("Run now"), transition=operators.run_now, past=gettext_lazy("run now"))
+RETRY = Verb(name="retry", label=gettext_lazy("Retry"), transition=operators.retry)
+CANCEL = Verb(name="cancel", label=gettext_lazy("Cancel"), transition=operators.cancel)
+RUN_NOW = Verb(name="run_now", label=gettext_lazy("Run now"), transition=operators.run_now)
 VERBS = {verb.name: verb for verb in (RETRY, CANCEL, RUN_NOW)}
 
 
@@ -95,9 +94,14 @@ def _one(verb: Verb, job_id: int, using: str) -> Reply:
                 cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_WAIT])
             return verb.transition(job_id, using=using)
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) != "55P03":  # lock_not_available
+        if not is_locked(error):
             raise
         return Reply(accepted=False, message=_("the job's row is in use; try again"))
+
+
+def is_locked(error: OperationalError) -> bool:
+    """Whether a lock was not to be had in LOCK_WAIT (lock_not_available)."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
 
 
 def log(request: HttpRequest, verb: Verb, job_ids: Sequence[int]) -> None:
@@ -115,10 +119,12 @@ def log(request: HttpRequest, verb: Verb, job_ids: Sequence[int]) -> None:
 def report(request: HttpRequest, verb: Verb, tally: Tally) -> None:
     """Tell how many jobs were changed, and how many were refused and why."""
     for reason, count in sorted(tally.accepted.items()):
-        text = ngettext("%(verb)s: %(count)s job is now %(state)s.", "%(verb)s: %(count)s jobs are now %(state)s.", count)
-        if reason not in ("ready", "cancelled"):
-            text = ngettext("%(verb)s: %(count)s job: %(state)s.", "%(verb)s: %(count)s jobs: %(state)s.", count)
-        messages.success(request, text % {"verb": verb.label, "count": count, "state": _(reason)})
+        text = ngettext(
+            "%(verb)s: %(count)s job changed: %(outcome)s.",
+            "%(verb)s: %(count)s jobs changed: %(outcome)s.",
+            count,
+        )
+        messages.success(request, text % {"verb": verb.label, "count": count, "outcome": _(reason)})
     for reason, count in sorted(tally.refused.items()):
         text = ngettext(
             "%(verb)s: %(count)s job was refused: %(reason)s.",
@@ -134,4 +140,6 @@ def report(request: HttpRequest, verb: Verb, tally: Tally) -> None:
         )
         messages.warning(request, text % {"verb": verb.label, "count": tally.not_reached})
     if not (tally.accepted or tally.refused or tally.not_reached):
-        messages.warning(request, _("%(verb)s: none of the chosen jobs exists any more.") % {"verb": verb.label})
+        messages.warning(
+            request, _("%(verb)s: none of the chosen jobs exists any more.") % {"verb": verb.label}
+        )

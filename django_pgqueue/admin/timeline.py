@@ -10,10 +10,11 @@ from typing import Any
 from django.db.models import Func, QuerySet, TextField
 from django.db.models.functions import Left, Right
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..models import Failure, Rejection
 from ..models.fields import TextArrayField
-from ..states import FINISHED_STATES, Action, Kind, State, Verdict
+from ..states import LIVE_STATES, Action, Kind, State, Verdict
 from .durations import spoken
 
 # The newest of each that one page shows; the lists have the rest.
@@ -91,14 +92,20 @@ def events(
         failed_at[failure.generation] = max(failure.at, failed_at.get(failure.generation, failure.at))
     placed: list[tuple[datetime, int, int, Event]] = [(job.enqueued_at, 0, 0, _enqueued(job))]
     position = job.enqueued_at
+    if claims > len(workers):
+        placed.append((position, 1, 0, _left_out(claims - len(workers))))
     for generation, worker in enumerate(workers, start=claims - len(workers) + 1):
         at = _claimed_at(job, generation, claims)
         position = max(position, at or failed_at.get(generation - 1, position))
-        placed.append((position, 2, generation, _claimed(generation, worker, at)))
-    placed += [(item.at, 1, item.generation, _failed(item)) for item in failures]
-    placed += [(item.at, 3, item.pk, _rejected(item)) for item in rejections]
-    ordered = [event for *_key, event in sorted(placed, key=lambda entry: entry[:3])]
-    return [*ordered, *_outcome(job)]
+        placed.append((position, 3, generation, _claimed(generation, worker, at)))
+    placed += [(item.at, 2, item.generation, _failed(item)) for item in failures]
+    placed += [(item.at, 5, item.pk, _rejected(item)) for item in rejections]
+    if job.cancel_requested_at:
+        placed.append((job.cancel_requested_at, 4, 0, _cancel_requested(job)))
+    if job.state not in LIVE_STATES:
+        position = max(position, job.finished_at or position, failed_at.get(claims, position))
+        placed.append((position, 4, 1, _ended(job)))
+    return [event for *_key, event in sorted(placed, key=lambda entry: entry[:3])]
 
 
 def _claimed_at(job: Any, generation: int, claims: int) -> datetime | None:
@@ -155,12 +162,19 @@ def _rejected(rejection: Rejection) -> Event:
     )
 
 
-def _outcome(job: Any) -> list[Event]:
-    outcome = []
-    if job.cancel_requested_at:
-        outcome.append(Event(at=job.cancel_requested_at, tone="cancelled", title=_("Cancellation requested")))
-    label = State(job.state).label if job.state in State.values else job.state
-    if job.finished_at or job.state in FINISHED_STATES:
-        title = _("Ended as %(state)s") % {"state": label}
-        outcome.append(Event(at=job.finished_at, tone=job.state, title=title))
-    return outcome
+def _left_out(count: int) -> Event:
+    title = ngettext(
+        "%(count)s earlier attempt is not shown", "%(count)s earlier attempts are not shown", count
+    )
+    return Event(at=None, tone="plain", title=title % {"count": count})
+
+
+def _cancel_requested(job: Any) -> Event:
+    return Event(at=job.cancel_requested_at, tone="cancelled", title=_("Cancellation requested"))
+
+
+def _ended(job: Any) -> Event:
+    known = job.state in State.values
+    label = State(job.state).label if known else job.state
+    tone = job.state if known else "plain"
+    return Event(at=job.finished_at, tone=tone, title=_("Ended as %(state)s") % {"state": label})

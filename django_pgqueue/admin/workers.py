@@ -74,7 +74,10 @@ class WorkerAdmin(ReadOnlyAdmin):
     search_fields = ["id"]
     search_help_text = gettext_lazy("A part of the worker's id or host.")
     fieldsets = [
-        (None, {"fields": ["id", status, seen, uptime, "host", "pid_digits", queues, "running_of", "draining"]}),
+        (
+            None,
+            {"fields": ["id", status, seen, uptime, "host", "pid_digits", queues, "running_of", "draining"]},
+        ),
         (gettext_lazy("Times"), {"fields": ["started_at", "seen_at"]}),
     ]
 
