@@ -23,6 +23,7 @@ class Holding:
         "completed",
         "deadline",
         "ended",
+        "held_since",
         "lease",
         "lost",
         "result",
@@ -34,6 +35,7 @@ class Holding:
     def __init__(self, lease: Lease, *, sent_at: float, stopping: threading.Event, using: str) -> None:
         self.lease = lease
         self.using = using
+        self.held_since = sent_at
         self.deadline = sent_at + lease.duration.total_seconds()
         self.lost = False
         self.cancel_requested = False

@@ -50,6 +50,18 @@ class Announcer:
             close_all()
 
     def _send(self, ended: Ended) -> None:
+        try:
+            self._tell(ended)
+        except (
+            Exception
+        ):  # whatever a job, its task's module or its backend's settings are: the worker goes on
+            logger.exception(
+                "The end of job %s could not be announced",
+                ended.ending.lease.job_id,
+                extra={"event": "announcement_failed", "job_id": ended.ending.lease.job_id},
+            )
+
+    def _tell(self, ended: Ended) -> None:
         ending = ended.ending
         lease = ending.lease
         done = ended.state == State.DONE

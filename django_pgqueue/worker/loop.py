@@ -13,12 +13,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..connections import adopt, close_all, discard, retry_conflicts, sqlstate
 from ..context import Holding
 from ..leases import Lease, claim, orphans, ready_queues, reclaim
-from ..outcomes import Ended, Ending, released
+from ..outcomes import Ending, released
 from ..states import Verdict
 from ..upkeep import Promote
 from .announcer import Announcer
 from .completer import Accepted, Completer
 from .pool import ThreadPool
+from .prefetch import LONGEST_WAIT_SECONDS, Prefetch
 from .registry import Registry
 from .selection import Selection
 from .settings import WorkerSettings
@@ -59,6 +60,7 @@ class Loop:
         self._selection = Selection(
             settings.queues, settings.excluded, look_up=lambda: ready_queues(using=settings.using)
         )
+        self._prefetch = Prefetch(settings.concurrency)
         self._claimed = 0
         self._pause = SHORTEST_PAUSE
         self._reclaim_at = 0.0
@@ -115,6 +117,9 @@ class Loop:
     def _cycle(self) -> None:
         if self._stopping.is_set():
             self._give_back()
+        elif self._pool.longest_wait() > LONGEST_WAIT_SECONDS:
+            self._prefetch.stall()
+            self._give_back_unstarted()
         if self._uncertain:
             self._adopt_orphans()
         endings = self._registry.take_endings()
@@ -157,7 +162,8 @@ class Loop:
     def _room(self) -> int:
         if self._stopping.is_set():
             return 0
-        room = self._pool.free
+        self._prefetch.note(*self._pool.take_measure())
+        room = self._pool.free + self._prefetch.size
         if self._settings.max_tasks is not None:
             room = min(room, self._settings.max_tasks - self._claimed)
         return room
@@ -193,10 +199,12 @@ class Loop:
 
     def _start(self, leases: list[Lease], sent_at: float) -> None:
         self._claimed += len(leases)
-        for lease in leases:
-            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
-            self._registry.add(holding)
-            self._pool.submit(holding)
+        holdings = [
+            Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
+            for lease in leases
+        ]
+        self._registry.add(holdings)
+        self._pool.submit(holdings)
 
     def _settle(self, endings: list[Ending], accepted: Accepted) -> None:
         try:
@@ -205,17 +213,12 @@ class Loop:
             # Nothing is lost: asked again, an ending that went through is already accepted.
             self._registry.put_back(endings)
             raise
-        for reply in replies:
-            self._take_reply(reply)
-
-    def _take_reply(self, reply: Ended) -> None:
-        lease = reply.ending.lease
-        if reply.busy:
-            self._registry.put_back([reply.ending])
-            return
-        self._registry.forget(lease)
-        if reply.verdict in (Verdict.ACCEPTED, Verdict.ALREADY_ACCEPTED):
-            self._announcer.announce(reply)
+        self._registry.put_back([reply.ending for reply in replies if reply.busy])
+        over = [reply for reply in replies if not reply.busy]
+        self._registry.forget([reply.ending.lease for reply in over])
+        for reply in over:
+            if reply.verdict in (Verdict.ACCEPTED, Verdict.ALREADY_ACCEPTED):
+                self._announcer.announce(reply)
 
     def _adopt_orphans(self) -> None:
         """Find claims whose reply was lost: in the table under this worker's id, and not in the registry."""
@@ -232,22 +235,27 @@ class Loop:
                 extra={"event": "claim_recovered", "job_id": lease.job_id, "generation": lease.generation},
             )
             holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
-            self._registry.add(holding)
+            self._registry.add([holding])
             self._registry.end(holding, released(lease))
 
     def _give_back(self) -> None:
         """Release what no thread has begun; after the shutdown timeout also what is still running."""
-        for holding in self._pool.take_unstarted():
-            self._registry.end(holding, released(holding.lease))
+        self._give_back_unstarted()
         if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
             for holding in self._registry.holdings():
                 self._registry.end(holding, released(holding.lease))
+
+    def _give_back_unstarted(self) -> None:
+        for holding in self._pool.take_unstarted():
+            self._registry.end(holding, released(holding.lease))
 
     def _next_pause(self, busy: bool) -> float:
         """Poll again at once after work, then less and less often, up to the interval."""
         if busy:
             return SHORTEST_PAUSE
         longest = self._settings.interval.total_seconds()
+        if self._pool.free < 0:  # jobs wait for a slot, and not for long
+            longest = min(longest, LONGEST_WAIT_SECONDS / 2)
         if self._registry.has_endings:  # rows that somebody has locked
             longest = min(longest, LONGEST_LOCKED_PAUSE)
         if self._give_up_at is not None:

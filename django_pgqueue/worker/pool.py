@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..context import Holding
@@ -32,6 +33,8 @@ class ThreadPool:
         self._changed = threading.Condition()
         self._waiting: deque[Holding] = deque()
         self._busy = 0
+        self._ran = 0
+        self._seconds = 0.0
         self._stopping = False
         self._threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True)
@@ -45,19 +48,31 @@ class ThreadPool:
 
     @property
     def free(self) -> int:
-        """How many more jobs there is a slot for."""
+        """How many more jobs there is a slot for; negative while jobs wait for one."""
         return self._size - self._busy - len(self._waiting)
+
+    def take_measure(self) -> tuple[int, float]:
+        """Return how many jobs have ended since the last call, and for how many seconds they ran in all."""
+        with self._changed:
+            measure = self._ran, self._seconds
+            self._ran, self._seconds = 0, 0.0
+            return measure
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds the first waiting job has waited for a slot."""
+        with self._changed:
+            return time.monotonic() - self._waiting[0].held_since if self._waiting else 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether a thread is in a job."""
         return self._busy > 0
 
-    def submit(self, holding: Holding) -> None:
-        """Run a job as soon as a thread is free."""
+    def submit(self, holdings: Sequence[Holding]) -> None:
+        """Run these jobs as threads become free."""
         with self._changed:
-            self._waiting.append(holding)
-            self._changed.notify()
+            self._waiting.extend(holdings)
+            self._changed.notify(len(holdings))
 
     def take_unstarted(self) -> list[Holding]:
         """Return the jobs that no thread has begun, which then will not run."""
@@ -79,17 +94,22 @@ class ThreadPool:
         try:
             while (holding := self._next()) is not None:
                 room.before()
+                began = time.monotonic()
                 ending = self._run(holding)
+                seconds = time.monotonic() - began
                 room.after()
                 with self._changed:
                     self._busy -= 1
+                    self._ran += 1
+                    self._seconds += seconds
                 self._ended(holding, ending)
         finally:
             room.close()
 
     def _next(self) -> Holding | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            while not (self._waiting or self._stopping):
+                self._changed.wait()
             if not self._waiting:
                 return None
             self._busy += 1

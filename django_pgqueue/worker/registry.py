@@ -25,15 +25,16 @@ class Registry:
     def __len__(self) -> int:
         return len(self._holdings)
 
-    def add(self, holding: Holding) -> None:
-        """Hold a lease that was just claimed."""
+    def add(self, holdings: Sequence[Holding]) -> None:
+        """Hold leases that were just claimed."""
         with self._lock:
-            self._holdings[holding.lease.key] = holding
+            self._holdings.update({holding.lease.key: holding for holding in holdings})
 
-    def forget(self, lease: Lease) -> None:
-        """Drop a lease whose ending has its verdict."""
+    def forget(self, leases: Sequence[Lease]) -> None:
+        """Drop leases whose endings have their verdicts."""
         with self._lock:
-            self._holdings.pop(lease.key, None)
+            for lease in leases:
+                self._holdings.pop(lease.key, None)
 
     def get(self, key: tuple[int, int]) -> Holding | None:
         """Return the holding of (job id, generation), if it is still here."""
