@@ -23,7 +23,7 @@ def check_queue(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
         messages += check_backend(alias)
     messages += _shared_queues()
     messages += _other_runworker()
-    return list(dict.fromkeys(messages))
+    return messages
 
 
 def check_backend(alias: str) -> list[CheckMessage]:

@@ -57,8 +57,10 @@ class Options:
                 continue
             if not isinstance(value, timedelta):
                 yield f"{name.upper()} must be a datetime.timedelta, not {value!r}"
-            elif not (timedelta(0) if name.startswith("keep") else SHORTEST) <= value <= LONGEST * 100:
-                yield f"{name.upper()} must be at least {SHORTEST} and at most {LONGEST * 100}, not {value}"
+                continue
+            shortest = timedelta(0) if name.startswith("keep") else SHORTEST
+            if not shortest <= value <= LONGEST * 100:
+                yield f"{name.upper()} must be at least {shortest} and at most {LONGEST * 100}, not {value}"
         if isinstance(self.lease, timedelta) and self.lease > LONGEST:
             yield f"LEASE must be at most {LONGEST}, not {self.lease}"
         elif (
@@ -80,13 +82,15 @@ class Options:
             yield f"LISTEN must be True or False, not {self.listen!r}"
         if not (isinstance(self.backoff, Backoff) or callable(self.backoff)):
             yield f"BACKOFF must be a Backoff or a callable of (attempt, exception), not {self.backoff!r}"
-        if self.database is not None and self.database not in settings.DATABASES:
+        if self.database is not None and self.database not in list(settings.DATABASES):
             yield f"DATABASE must be one of DATABASES ({', '.join(settings.DATABASES)}), not {self.database!r}"
 
 
 def read_options(alias: str, raw: Mapping[str, Any]) -> Options:
     """Return the options of the backend `alias`. Raises ImproperlyConfigured, naming the option."""
     known = {item.name.upper(): item.name for item in fields(Options)}
+    if not isinstance(raw, Mapping):
+        raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS'] must be a dict, not {raw!r}")
     unknown = sorted(str(key) for key in raw if key not in known)
     try:
         if unknown:
