@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from django.db import connections, transaction
 
 from . import sql
 from .models import Job
+from .payloads import decode_payload
 from .rejections import Observed, Refused, judge, observe, queue_database, record
 from .states import Action, Fencing
 
@@ -56,9 +56,8 @@ class Lease:
         return self.job_id, self.generation
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional and keyword arguments of the job."""
-        payload = json.loads(self.payload)
-        return payload.get("args", []), payload.get("kwargs", {})
+        """Return the positional and keyword arguments of the job. Raises InvalidPayload for another shape."""
+        return decode_payload(self.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,28 @@ def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return _dump({"args": list(args), "kwargs": dict(kwargs)}, "the arguments")
 
 
+def decode_payload(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and keyword arguments in a payload.
+
+    Raises InvalidPayload for another shape, which plain SQL may have written.
+    """
+    payload = json.loads(text)
+    args, kwargs = arguments_in(payload)
+    given = (payload.get("args", args), payload.get("kwargs", kwargs)) if isinstance(payload, dict) else None
+    if given != (args, kwargs):
+        raise InvalidPayload(
+            'the payload must be {"args": [...], "kwargs": {...}}, not ' + storable(text, 200)
+        )
+    return args, kwargs
+
+
+def arguments_in(payload: object) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments in a decoded payload, for showing: empty ones where it has another shape."""
+    parts = payload if isinstance(payload, dict) else {}
+    args, kwargs = parts.get("args"), parts.get("kwargs")
+    return args if isinstance(args, list) else [], kwargs if isinstance(kwargs, dict) else {}
+
+
 def encode_result(value: Any) -> str | None:
     """Return the JSON text of a task's return value, None for None; tuples become lists, as in Django.
 

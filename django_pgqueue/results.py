@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from datetime import datetime
@@ -13,6 +14,7 @@ from django.utils.module_loading import import_string
 from .compat import Task, TaskError, TaskResult, TaskResultStatus
 from .leases import Lease
 from .models import Failure, Job
+from .payloads import arguments_in
 from .states import State
 from .tasks import PgTask
 
@@ -31,7 +33,7 @@ def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
 
     A state that a newer version wrote counts as not finished.
     """
-    payload = job.payload if isinstance(job.payload, dict) else {}
+    args, kwargs = arguments_in(job.payload)
     result: TaskResult = TaskResult(
         task=task_of(job),
         id=str(job.pk),
@@ -42,8 +44,8 @@ def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
         started_at=job.started_at,
         finished_at=job.finished_at,
         last_attempted_at=job.last_attempted_at,
-        args=payload.get("args", []),
-        kwargs=payload.get("kwargs", {}),
+        args=args,
+        kwargs=kwargs,
         backend=job.backend,
         errors=[
             TaskError(
@@ -116,7 +118,7 @@ def result_of_lease(
     task: Task | None = None,
 ) -> TaskResult:
     """Return a leased job as a TaskResult without asking the database."""
-    args, kwargs = lease.arguments()
+    args, kwargs = arguments_in(json.loads(lease.payload))
     changes = {"priority": lease.priority, "queue_name": lease.queue, "backend": lease.backend}
     result: TaskResult = TaskResult(
         task=unchecked(task, **changes)

@@ -63,14 +63,16 @@ def next_delay(
     `policy` may be a callable of (attempt, exception) that returns a delay or None. If it raises or
     returns nonsense, the default backoff is used: the path that records a failure must not fail.
     """
-    if attempt >= max_attempts or isinstance(exception, (DoNotRetry, InvalidPayload, *no_retry)):
+    if attempt >= max_attempts:
         return None
-    if isinstance(policy, Backoff):
-        return policy.delay(attempt)
     try:
+        if isinstance(exception, (DoNotRetry, InvalidPayload, *no_retry)):
+            return None
+        if isinstance(policy, Backoff):
+            return policy.delay(attempt)
         delay = policy(attempt, exception)
         if delay is None:
             return None
         return min(max(delay, timedelta(0)), LONGEST)
-    except Exception:
+    except BaseException:  # the user's policy may raise anything
         return Backoff().delay(attempt)
