@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from .compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .conf import MAX_MAX_ATTEMPTS, Options, read_options
+from .conf import MAX_MAX_ATTEMPTS, Options, backend_aliases, read_options
 from .payloads import encode_payload, storable
 from .retry import LONGEST
 from .states import Fencing
@@ -29,6 +29,7 @@ from .tasks import PgTask
 MAX_TASK_PATH = 500
 MAX_QUEUE_NAME = 100
 MAX_UNIQUE_KEY = 255
+LARGEST_ID = 2**63 - 1
 FARTHEST = timedelta(days=36500)
 
 
@@ -58,8 +59,8 @@ class PgQueueBackend(BaseTaskBackend):
         if isinstance(task.priority, bool) or not isinstance(task.priority, int):
             raise InvalidTask(f"priority must be a whole number, not {task.priority!r}.")
         _check_run_after(task.run_after)
-        super().validate_task(task)
         _check_length("queue_name", task.queue_name, MAX_QUEUE_NAME)
+        super().validate_task(task)
         _check_length("the task's path", task.module_path, MAX_TASK_PATH)
         if isinstance(task, PgTask):
             _check_own_options(task)
@@ -117,9 +118,10 @@ class PgQueueBackend(BaseTaskBackend):
         from .models import Failure, Job  # the app registry is ready by now
         from .results import result_of  # imports models
 
-        if not (isinstance(result_id, str | int) and str(result_id).isdecimal() and len(str(result_id)) < 19):
+        job_id = _job_id(result_id)
+        if job_id is None:
             raise TaskResultDoesNotExist(result_id)
-        job = Job.objects.using(self.database).filter(pk=int(result_id)).first()
+        job = Job.objects.using(self.database).filter(pk=job_id).first()
         if job is None:
             raise TaskResultDoesNotExist(result_id)
         failures = Failure.objects.using(self.database).filter(job_id=job.pk).order_by("id")
@@ -130,10 +132,18 @@ class PgQueueBackend(BaseTaskBackend):
         return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Return the problems of this backend's settings."""
-        from .checks import check_backend  # sits on this floor, and needs the backend's alias only
+        """Return the problems of a subclass's settings; the app's own check covers this class, once."""
+        from .checks import check_backend  # imports models
 
-        return check_backend(self.alias)
+        return [] if self.alias in backend_aliases() else check_backend(self.alias)
+
+
+def _job_id(result_id: object) -> int | None:
+    """Return the job's id, None for what cannot be one."""
+    text = str(result_id) if isinstance(result_id, str | int) else ""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(LARGEST_ID)):
+        return None
+    return int(text) if int(text) <= LARGEST_ID else None
 
 
 def _check_run_after(value: object) -> None:
@@ -165,6 +175,8 @@ def _check_own_options(task: PgTask) -> None:
             raise InvalidTask(f"{name} must be a timedelta of at most {longest.days} days, not {value!r}.")
         if value is not None and name != "delay" and value < timedelta(milliseconds=100):
             raise InvalidTask(f"{name} must be at least 0.1 seconds, not {value!r}.")
+    if not (isinstance(task.no_retry, tuple) and all(_is_exception_class(item) for item in task.no_retry)):
+        raise InvalidTask(f"no_retry must be a tuple of exception classes, not {task.no_retry!r}.")
     if task.fencing is not None and task.fencing not in Fencing.values:
         raise InvalidTask(f"fencing must be one of {', '.join(Fencing.values)}, not {task.fencing!r}.")
     if task.unique_key is not None:
@@ -173,8 +185,19 @@ def _check_own_options(task: PgTask) -> None:
         raise InvalidTask(f"retry must be a Backoff or a callable, not {task.retry!r}.")
 
 
+def _is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 def _aware(value: datetime | None) -> datetime | None:
-    """Return an aware datetime; a naive one (only possible without USE_TZ) is in the current time zone."""
-    if value is None or timezone.is_aware(value):
-        return value
-    return timezone.make_aware(value)
+    """Return the instant in UTC; a naive datetime (only possible without USE_TZ) is in the current time zone.
+
+    Raises InvalidTask for an instant outside the years 1 to 9999 of UTC, which no worker could read back.
+    """
+    if value is None:
+        return None
+    try:
+        aware = value if timezone.is_aware(value) else timezone.make_aware(value)
+        return aware.astimezone(UTC)
+    except OverflowError:
+        raise InvalidTask(f"run_after is outside the years 1 to 9999 of UTC: {value!r}.") from None
