@@ -28,8 +28,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     sortable_by: ClassVar[Any] = ()
     ordering: ClassVar[Any] = ("-pk",)
-    list_display: ClassVar[Any] = ("__str__",)
-    list_filter: Any = ()
+    list_display: Any = ("__str__",)
+    list_filter: ClassVar[Any] = ()
     fieldsets: ClassVar[Any] = None
     actions_on_bottom = False
     large_columns: tuple[str, ...] = ()

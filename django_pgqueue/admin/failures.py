@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Failure
 from ..states import Kind
-from . import columns
+from . import columns, job_columns
 from .base import ReadOnlyAdmin
 from .filters import BeforeFilter, JobFilter, WordFilter, as_id
 
@@ -23,7 +23,7 @@ SHOWN_TRACEBACK = 100_000
 @admin.display(description=_("task"))
 def task_of(failure: Any) -> str:
     """The task of a record's job."""
-    return str(failure.job.task)
+    return job_columns.task(failure.job)
 
 
 @admin.display(description=_("kind"))

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -37,7 +37,7 @@ class WordFilter(admin.SimpleListFilter):
         word: Any = self.value()
         if word and "\x00" in word:
             raise IncorrectLookupParameters(f"{self.parameter_name} contains a NUL character")
-        return queryset.filter((str(self.parameter_name), word)) if word else queryset
+        return queryset.filter(Q(**{str(self.parameter_name): word})) if word else queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Yield the choices, without the mark where an older list began."""
@@ -46,10 +46,11 @@ class WordFilter(admin.SimpleListFilter):
             "query_string": changelist.get_query_string(remove=[str(self.parameter_name), BEFORE]),
             "display": gettext("All"),
         }
+        name = str(self.parameter_name)
         for word, label in self.lookup_choices:
             yield {
                 "selected": self.value() == str(word),
-                "query_string": changelist.get_query_string({self.parameter_name: word}, remove=[BEFORE]),
+                "query_string": changelist.get_query_string({name: word}, remove=[BEFORE]),
                 "display": label,
             }
 

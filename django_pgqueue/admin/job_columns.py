@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -19,10 +19,13 @@ from .durations import spoken
 
 @admin.display(description=gettext_lazy("task"))
 def task(job: Any) -> str:
-    """The function's name over its module's path."""
-    module, dot, name = job.task.rpartition(".")
+    """The function's name over its module's path, which may wrap after a dot."""
+    *modules, name = job.task.split(".")
     shown = format_html('<span title="{}">{}</span>', job.task, name)
-    return format_html('{} <span class="pgqueue-path">{}</span>', shown, module) if dot else shown
+    if not modules:
+        return shown
+    rest = format_html_join("", ".<wbr>{}", ((part,) for part in modules[1:]))
+    return format_html('{} <span class="pgqueue-path">{}{}</span>', shown, modules[0], rest)
 
 
 @admin.display(description=gettext_lazy("state"))

@@ -58,9 +58,9 @@ class JobAdmin(ReadOnlyAdmin):
         job_columns.age,
         columns.generation,
         job_columns.attempts,
+        job_columns.refused_endings,
         job_columns.lease,
         job_columns.last_worker,
-        job_columns.refused_endings,
     ]
     list_filter = [StateFilter, QueueFilter, BeforeFilter]
     search_fields = ["task"]

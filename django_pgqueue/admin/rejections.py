@@ -47,7 +47,7 @@ def late_by(rejection: Any) -> str:
     return columns.NOTHING if rejection.late_by is None else spoken(rejection.late_by)
 
 
-@admin.display(description=gettext_lazy("state of the job then"))
+@admin.display(description=gettext_lazy("seen state"))
 def seen_state(rejection: Any) -> str:
     """What the job's row said when the write was refused; nothing if it was gone."""
     return columns.badge(rejection.seen_state, State) if rejection.seen_state else columns.NOTHING

@@ -84,18 +84,21 @@ def events(
 ) -> list[Event]:
     """Return what happened to the job, oldest first.
 
-    `workers` are the last of its `claims` worker ids. Claims between the first and the last have no time of
-    their own: they stand after the failure of the generation before.
+    `workers` are the last of its `claims` worker ids. A claim that is neither the first, nor the last, nor a
+    reclaim has no time of its own: it stands after the failure of the generation before.
     """
     failed_at: dict[int, datetime] = {}
+    reclaimed_at: dict[int, datetime] = {}
     for failure in failures:
         failed_at[failure.generation] = max(failure.at, failed_at.get(failure.generation, failure.at))
+        if failure.kind == Kind.LEASE_EXPIRED:  # written by the reclaim itself
+            reclaimed_at[failure.generation + 1] = failure.at
     placed: list[tuple[datetime, int, int, Event]] = [(job.enqueued_at, 0, 0, _enqueued(job))]
     position = job.enqueued_at
     if claims > len(workers):
         placed.append((position, 1, 0, _left_out(claims - len(workers))))
     for generation, worker in enumerate(workers, start=claims - len(workers) + 1):
-        at = _claimed_at(job, generation, claims)
+        at = _claimed_at(job, generation, claims) or reclaimed_at.get(generation)
         position = max(position, at or failed_at.get(generation - 1, position))
         placed.append((position, 3, generation, _claimed(generation, worker, at)))
     placed += [(item.at, 2, item.generation, _failed(item)) for item in failures]
