@@ -14,10 +14,11 @@ class Holding:
     `deadline` is on the monotonic clock, counted from before the last successful renewal was sent: after it
     the lease may have expired. Only the database decides whether it was really lost.
     `closing` is set while the job itself ends its lease, `completed` once that is committed,
-    with `result` as JSON text.
+    with `result` as JSON text. `timeout` is in seconds from `started`; `abandoned` once it has run out.
     """
 
     __slots__ = (
+        "abandoned",
         "cancel_requested",
         "closing",
         "completed",
@@ -29,6 +30,8 @@ class Holding:
         "result",
         "started",
         "stopping",
+        "thread_id",
+        "timeout",
         "using",
     )
 
@@ -40,6 +43,9 @@ class Holding:
         self.lost = False
         self.cancel_requested = False
         self.started: float | None = None
+        self.thread_id: int | None = None
+        self.timeout: float | None = None
+        self.abandoned = False
         self.ended = False
         self.closing = False
         self.completed = False
@@ -55,6 +61,16 @@ class Holding:
     def may_be_lost(self) -> bool:
         """Whether the lease was lost, or no renewal has succeeded for its whole duration."""
         return self.lost or time.monotonic() > self.deadline
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the job has run for longer than its timeout."""
+        return (
+            self.started is not None
+            and self.timeout is not None
+            and not self.is_over
+            and time.monotonic() - self.started > self.timeout
+        )
 
     @property
     def is_over(self) -> bool:

@@ -25,7 +25,8 @@ _TRIES = 50
 class Ending:
     """What shall become of a leased job: the state it goes to and what is kept of the attempt.
 
-    `delay` is for `scheduled` only; `gives_back` returns the attempt; `result` is JSON text.
+    `delay` is for `scheduled` only; `gives_back` returns the attempt; `result` is JSON text;
+    `cause` is the exception itself, for receivers of signals.
     """
 
     lease: Lease
@@ -36,6 +37,7 @@ class Ending:
     result: str | None = None
     kind: Kind | None = None
     error: ErrorText | None = None
+    cause: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,13 @@ def completed(lease: Lease, result: str | None = None) -> Ending:
     return Ending(lease=lease, action=Action.COMPLETE, state=State.DONE, result=result)
 
 
-def failed(lease: Lease, error: ErrorText, delay: timedelta | None, kind: Kind = Kind.ERROR) -> Ending:
+def failed(
+    lease: Lease,
+    error: ErrorText,
+    delay: timedelta | None,
+    kind: Kind = Kind.ERROR,
+    cause: BaseException | None = None,
+) -> Ending:
     """Return the ending of a failed attempt: another one after `delay`, or none if that is None."""
     if kind == Kind.CANCELLED:
         state = State.CANCELLED
@@ -66,7 +74,9 @@ def failed(lease: Lease, error: ErrorText, delay: timedelta | None, kind: Kind =
         state = State.FAILED
     else:
         state = State.SCHEDULED if delay > timedelta(0) else State.READY
-    return Ending(lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error)
+    return Ending(
+        lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error, cause=cause
+    )
 
 
 def released(lease: Lease) -> Ending:

@@ -79,7 +79,13 @@ class Announcer:
             task=task_at(lease.task),
         )
         sender = type(task_backends[lease.backend]) if lease.backend in task_backends else None
-        task_finished.send_robust(sender, task_result=result)
+        try:
+            if ending.cause is not None:
+                raise ending.cause
+        except BaseException:  # django.tasks sends its signal where sys.exc_info() is the job's exception
+            task_finished.send_robust(sender, task_result=result)
+        else:
+            task_finished.send_robust(sender, task_result=result)
         if ended.state == State.FAILED:
             job_failed.send_robust(
                 sender=Job,

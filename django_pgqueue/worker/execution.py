@@ -59,7 +59,14 @@ class Execution:
                 return completed(holding.lease, holding.result)  # accepted already: it ended under its own fence
             if isinstance(error, LeaseLost) and error.verdict and error.job_id == holding.lease.job_id:
                 return None
+            if holding.abandoned:
+                return None  # timed out: its ending is already on its way
             return self._ending_of(error, holding.lease, task)
+
+    def timed_out(self, holding: Holding) -> Ending:
+        """Return the ending of a job that has run for longer than its timeout."""
+        error = JobTimeout(f"the job ran for longer than its timeout of {holding.timeout:g} s")
+        return self._ending_of(error, holding.lease, self._tasks.get(holding.lease.task))
 
     def _resolve(self, path: str) -> Task:
         task = self._tasks.get(path)
@@ -75,6 +82,8 @@ class Execution:
         own = task if isinstance(task, PgTask) else None
         duration = (own and own.lease) or holding.lease.duration
         fencing = (own and own.fencing) or self._options.fencing
+        timeout = (own and own.timeout) or self._options.timeout
+        holding.timeout = timeout.total_seconds() if timeout else None
         if (duration, fencing) != (holding.lease.duration, holding.lease.fencing):
             holding.lease = dataclasses.replace(holding.lease, duration=duration, fencing=fencing)
             self._nudge()
@@ -111,7 +120,7 @@ class Execution:
                 "worker": lease.worker,
             },
         )
-        return failed(lease, rendered, delay, kind)
+        return failed(lease, rendered, delay, kind, error)
 
 
 def _call(task: Task, holding: Holding) -> Any:

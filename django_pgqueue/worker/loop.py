@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -30,6 +31,7 @@ SHORTEST_PAUSE = 0.005
 UNDEFINED_TABLE = "42P01"
 LONGEST_OUTAGE_PAUSE = 5.0
 LONGEST_LOCKED_PAUSE = 0.25
+TIMEOUT_PAUSE = 0.25
 SLOWEST_RECLAIM_SECONDS = 3.0
 OUTAGE_LOG_SECONDS = 30.0
 
@@ -49,6 +51,7 @@ class Loop:
         announcer: Announcer,
         wake: threading.Event,
         stopping: threading.Event,
+        timed_out: Callable[[Holding], Ending],
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -56,6 +59,8 @@ class Loop:
         self._announcer = announcer
         self._wake = wake
         self._stopping = stopping
+        self._timed_out = timed_out
+        self._has_timeouts = False
         self._completer = Completer(using=settings.using)
         self._selection = Selection(
             settings.queues, settings.excluded, look_up=lambda: ready_queues(using=settings.using)
@@ -122,6 +127,7 @@ class Loop:
             self._give_back_unstarted()
         if self._uncertain:
             self._adopt_orphans()
+        self._end_overdue()
         endings = self._registry.take_endings()
         sent_at = time.monotonic()
         try:
@@ -183,16 +189,18 @@ class Loop:
         )
 
     def _claim(self, room: int) -> list[Lease]:
-        queues = self._selection.queues() if room > 0 else []
-        if not queues:
+        if room <= 0:
             return []
-        leases = claim(
-            worker=self._settings.id,
-            queues=queues,
-            limit=room,
-            lease=self._settings.lease,
-            using=self._settings.using,
-        )
+        leases: list[Lease] = []
+        queues = self._selection.queues()
+        if queues:
+            leases = claim(
+                worker=self._settings.id,
+                queues=queues,
+                limit=room,
+                lease=self._settings.lease,
+                using=self._settings.using,
+            )
         if len(leases) < room:
             self._selection.came_back_short()
         return leases
@@ -245,6 +253,14 @@ class Loop:
             for holding in self._registry.holdings():
                 self._registry.end(holding, released(holding.lease))
 
+    def _end_overdue(self) -> None:
+        self._has_timeouts = False
+        for holding in self._registry.holdings():
+            if holding.is_overdue:
+                self._registry.end(holding, self._timed_out(holding))
+                self._pool.abandon(holding)
+            self._has_timeouts = self._has_timeouts or holding.timeout is not None
+
     def _give_back_unstarted(self) -> None:
         for holding in self._pool.take_unstarted():
             self._registry.end(holding, released(holding.lease))
@@ -254,6 +270,8 @@ class Loop:
         if busy:
             return SHORTEST_PAUSE
         longest = self._settings.interval.total_seconds()
+        if self._has_timeouts:
+            longest = min(longest, TIMEOUT_PAUSE)
         if self._pool.free < 0:  # jobs wait for a slot, and not for long
             longest = min(longest, LONGEST_WAIT_SECONDS / 2)
         if self._registry.has_endings:  # rows that somebody has locked

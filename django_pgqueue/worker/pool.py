@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..context import Holding
+from ..exceptions import JobTimeout
 from ..outcomes import Ending
 
 
@@ -36,10 +38,8 @@ class ThreadPool:
         self._ran = 0
         self._seconds = 0.0
         self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True)
-            for number in range(size)
-        ]
+        self._stuck = 0
+        self._threads = [self._thread(number) for number in range(size)]
 
     def start(self) -> None:
         """Start the threads."""
@@ -65,8 +65,32 @@ class ThreadPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread is in a job."""
-        return self._busy > 0
+        """Whether a thread is in a job, abandoned or not."""
+        return self._busy + self._stuck > 0
+
+    def abandon(self, holding: Holding) -> None:
+        """Give up on a job that has run for too long, and put a new thread in the place of the one it holds.
+
+        JobTimeout is raised in the old thread, which ends it at its next step in Python; one that never
+        comes back from a call stays as it is, and can no longer write anything fenced.
+        """
+        with self._changed:
+            if holding.abandoned or holding.thread_id is None:
+                return
+            holding.abandoned = True
+            self._busy -= 1
+            self._stuck += 1
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(holding.thread_id), ctypes.py_object(JobTimeout)
+        )
+        replacement = self._thread(len(self._threads))
+        self._threads.append(replacement)
+        replacement.start()
+
+    def _thread(self, number: int) -> threading.Thread:
+        return threading.Thread(
+            target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True
+        )
 
     def submit(self, holdings: Sequence[Holding]) -> None:
         """Run these jobs as threads become free."""
@@ -87,24 +111,39 @@ class ThreadPool:
             self._stopping = True
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join(timeout / self._size)
+            thread.join(timeout / len(self._threads))
 
     def _serve(self, number: int) -> None:
         room = self._room(number)
+        holding: Holding | None = None
         try:
             while (holding := self._next()) is not None:
-                room.before()
-                began = time.monotonic()
-                ending = self._run(holding)
-                seconds = time.monotonic() - began
-                room.after()
-                with self._changed:
-                    self._busy -= 1
-                    self._ran += 1
-                    self._seconds += seconds
-                self._ended(holding, ending)
+                holding.thread_id = threading.get_ident()
+                self._run_in(room, holding)
+                if holding.abandoned:
+                    break
+        except JobTimeout:
+            pass  # raised for a job that was given up, and that ended by itself just before
         finally:
+            if holding is not None and holding.abandoned:
+                with self._changed:
+                    self._stuck -= 1
             room.close()
+
+    def _run_in(self, room: Room, holding: Holding) -> None:
+        room.before()
+        began = time.monotonic()
+        ending = self._run(holding)
+        seconds = time.monotonic() - began
+        room.after()
+        with self._changed:
+            holding.thread_id = None  # from here on there is nothing to interrupt
+            if holding.abandoned:
+                return
+            self._busy -= 1
+            self._ran += 1
+            self._seconds += seconds
+        self._ended(holding, ending)
 
     def _next(self) -> Holding | None:
         with self._changed:

@@ -72,6 +72,7 @@ class Worker:
             announcer=self._announcer,
             wake=self._wake,
             stopping=self._stopping,
+            timed_out=execution.timed_out,
         )
         self._housekeeper = Housekeeper(
             using=settings.using, name=f"pgqueue {settings.id} upkeep", turns=self._turns()
