@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from .exceptions import InvalidPayload
@@ -17,6 +18,8 @@ MAX_DEPTH = 100
 MAX_MESSAGE_CHARS = 4_000
 MAX_TRACEBACK_CHARS = 40_000
 
+_LARGE_FLOAT = 1e16
+_SPELLED = re.compile(r'"\\u0000(-?[0-9]+\.0)"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,7 +37,8 @@ def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
     Only str, int, float, bool, None, list and dict with str keys are accepted, so that a task gets
     exactly what was enqueued. Raises InvalidPayload, naming the argument, for any other type, for
-    NUL, lone surrogates, NaN and Infinity, and for more than MAX_PAYLOAD_BYTES bytes of JSON.
+    NUL, lone surrogates, NaN and Infinity, and for more than MAX_PAYLOAD_BYTES bytes of JSON. PostgreSQL
+    does not keep the order of the keys of a dict, nor the sign of -0.0.
     """
     for index, value in enumerate(args):
         _check(value, f"args[{index}]", tuples=False)
@@ -112,7 +116,9 @@ def _check_text(text: str, path: str) -> None:
 
 def _dump(value: Any, what: str) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _json(value)
+        if "e+" in text:
+            text = _SPELLED.sub(r"\1", _json(_spelled(value)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from error
     size = len(text.encode())
@@ -121,6 +127,24 @@ def _dump(value: Any, what: str) -> str:
             f"{what} take {size} bytes as JSON, more than {MAX_PAYLOAD_BYTES}; pass a reference instead"
         )
     return text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _spelled(value: Any) -> Any:
+    """Mark the large floats: jsonb keeps 1e+23 as a whole number, but 100000000000000000000000.0 as it is.
+
+    The mark is a NUL, which no text that got this far contains.
+    """
+    if isinstance(value, float) and abs(value) >= _LARGE_FLOAT:
+        return f"\x00{Decimal(float.__repr__(value)):f}.0"
+    if isinstance(value, list | tuple):
+        return [_spelled(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _spelled(item) for key, item in value.items()}
+    return value
 
 
 def _name(value: object) -> str:

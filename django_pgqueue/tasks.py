@@ -11,6 +11,7 @@ from .compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
     DEFAULT_TASK_QUEUE_NAME,
+    InvalidTask,
     Task,
     task_backends,
 )
@@ -36,6 +37,11 @@ class PgTask(Task):  # type: ignore[misc]
     transactional: bool = False
     unique_key: str | None = None
     delay: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        Task.__post_init__(self)
+        if self.delay is not None and not self.get_backend().supports_defer:
+            raise InvalidTask("Backend does not support run_after.")
 
     def using(  # type: ignore[override]
         self,
@@ -104,9 +110,9 @@ def task(
 ) -> PgTask | Callable[[Callable[..., Any]], PgTask]:
     """Make a task of a module-level function, as `django.tasks.task` does, with this queue's options typed.
 
-    Under a backend that is not this package's (Django's ImmediateBackend or DummyBackend in tests) the
-    queue's own options are left out, because that backend has no use for them. Raises TypeError for an
-    option that nobody knows and InvalidTask for a value out of its domain.
+    Under a backend that has no task class of its own (Django's ImmediateBackend or DummyBackend in tests) the
+    options are kept, so that the same code runs, and have no effect; one with another class gets none of them.
+    Raises TypeError for an option that nobody knows and InvalidTask for a value out of its domain.
     """
     unknown = sorted(options.keys() - _OWN_OPTIONS)
     if unknown:
@@ -114,6 +120,8 @@ def task(
 
     def wrap(function: Callable[..., Any]) -> PgTask:
         task_class = task_backends[backend].task_class
+        if task_class is Task:
+            task_class = PgTask
         own = options if issubclass(task_class, PgTask) else {}
         made = task_class(
             func=function,
