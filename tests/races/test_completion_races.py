@@ -128,7 +128,9 @@ def test_a_batch_does_not_stand_behind_one_locked_row():
         other.execute(LOCK, [job_ids[1]])
         with transaction.atomic():
             accepted = outcomes.end(batch, using="default")
-        replies = {item.ending.lease.job_id: item for item in outcomes.settle(batch, accepted, using="default")}
+        replies = {
+            item.ending.lease.job_id: item for item in outcomes.settle(batch, accepted, using="default")
+        }
     assert [replies[job_id].verdict for job_id in job_ids] == [Verdict.ACCEPTED, None, Verdict.ACCEPTED]
     assert replies[job_ids[1]].busy
     assert not Rejection.objects.exists()
