@@ -1,5 +1,6 @@
 """Who plays: the orders of one run, their jobs, and what is left of them in tables and folders."""
 
+import secrets
 from dataclasses import dataclass
 from decimal import Decimal
 from email import message_from_bytes
@@ -8,7 +9,6 @@ from pathlib import Path
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from django_pgqueue.models import Failure, Job, Rejection
 from testproject.shop.models import Order, Rendering
@@ -65,7 +65,7 @@ class Cast:
 
 def assemble(count: int, folder: Path) -> Cast:
     """Place the orders and enqueue their receipts, all in one transaction."""
-    run = timezone.now().strftime("%y%m%d-%H%M%S")
+    run = secrets.token_hex(3)
     with transaction.atomic():
         orders = [
             Order.objects.create(
@@ -77,8 +77,14 @@ def assemble(count: int, folder: Path) -> Cast:
             )
             for number in range(count)
         ]
-        job_ids = [int(send_receipt.using(priority=100).enqueue(order.pk).id) for order in orders]
+        job_ids = [_enqueue(order) for order in orders]
     return Cast(orders=orders, job_ids=job_ids, folder=folder)
+
+
+def _enqueue(order: Order) -> int:
+    """Enqueue one receipt, before all other work, and return the job's id; there is one live job for an order."""
+    receipt = send_receipt.using(priority=100, unique_key=f"receipt-{order.number}")
+    return int(receipt.enqueue(order.pk).id)
 
 
 def ensure_demo_user() -> None:

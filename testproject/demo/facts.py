@@ -44,7 +44,7 @@ def _about_the_frozen(cast: Cast, frozen: str) -> Iterator[tuple[str, bool]]:
         == [("lease_expired", 1)],
     )
     yield (
-        "the late completion of generation 1 was refused once, as superseded, and nothing else was",
+        "the late completion of generation 1 was refused once, as superseded, and no other",
         [
             (refused.job_id, refused.verdict, refused.generation, refused.current_generation, refused.worker)
             for refused in cast.refused_completions()

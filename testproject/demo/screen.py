@@ -90,13 +90,17 @@ def _jobs(cast: Cast) -> Table:
             job.state,
             str(job.generation),
             f"{job.attempts} of {job.max_attempts}",
-            "\n".join(job.worker_ids),
+            " ".join(name.rpartition("-")[0] for name in job.worker_ids),
             str(cast.rejections().filter(job_id=job.pk).count()),
             str(Receipt.objects.filter(order=order).count()),
-            f"{mailed.count(subject)} sent, {dropped.count(subject)} dropped",
+            _mails(mailed.count(subject), dropped.count(subject)),
             style="bold yellow" if job.pk == cast.slow_job_id else None,
         )
     return table
+
+
+def _mails(delivered: int, dropped: int) -> str:
+    return f"{delivered} ({dropped} dropped)" if dropped else str(delivered)
 
 
 def _rejections(cast: Cast) -> Table:

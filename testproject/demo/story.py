@@ -19,7 +19,7 @@ from .screen import Screen
 
 LEASE = timedelta(seconds=3)
 RECOVERY = LEASE + timedelta(seconds=5)
-START_UP = timedelta(seconds=15)
+START_UP = timedelta(seconds=20)
 NAMES = ("demo-a", "demo-b")
 
 

@@ -15,10 +15,12 @@ def send_receipt(context: JobContext, order_id: int) -> dict[str, str]:
     """Render the receipt of an order, mail it, and note it: once for each order, however often this runs.
 
     The mail carries a key that is the same on every attempt, so that the receiver drops a second one; the
-    note has a unique constraint. There is no `context.check()` before the mail: it can pass in the moment
-    before a worker is frozen. It saves work, and protects nothing.
+    note commits together with the job's completion, or not at all. There is no `context.check()` before the
+    mail: it can pass in the moment before a worker is frozen. It saves work, and protects nothing.
     """
     order = Order.objects.get(pk=order_id)
+    if Receipt.objects.filter(order=order).exists():
+        return {"receipt": "sent before"}
     Rendering.objects.create(order=order, job_id=context.job_id, generation=context.generation)
 
     pdf = receipts.render(order)
@@ -26,11 +28,11 @@ def send_receipt(context: JobContext, order_id: int) -> dict[str, str]:
     write_once(path, pdf)
     receipts.mail(order, pdf, key=context.idempotency_key)
 
-    receipt, _ = Receipt.objects.get_or_create(
-        order=order,
-        defaults={"job_id": context.job_id, "generation": context.generation, "pdf": str(path)},
-    )
-    return {"receipt": receipt.pdf}
+    with context.complete({"receipt": str(path)}):
+        Receipt.objects.create(
+            order=order, job_id=context.job_id, generation=context.generation, pdf=str(path)
+        )
+    return {"receipt": str(path)}
 
 
 @task(queue_name="reports")
