@@ -88,6 +88,7 @@ class PgQueueBackend(BaseTaskBackend):
                 delay=max(own.delay, timedelta(0)) if own and own.delay is not None else None,
                 unique_key=own.unique_key if own else None,
             ),
+            hint=self.conf.listen,
             using=self.database,
         )
         if new.existing:

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connections
 
 from . import sql
+from .hints import hint_after_commit
 from .models import Job
 from .querysets import JobQuerySet
 from .rejections import queue_database
@@ -42,10 +43,10 @@ class Enqueued:
     existing: bool = False
 
 
-def enqueue(request: Request, *, using: str | None = None) -> Enqueued:
+def enqueue(request: Request, *, hint: bool = True, using: str | None = None) -> Enqueued:
     """Insert the job in the caller's transaction: invisible until it commits, gone if it rolls back.
 
-    A live job (scheduled, ready or running) with the same unique key is returned instead; the caller's
+    With `hint`, listening workers are told after the commit. A live job (scheduled, ready or running) with the same unique key is returned instead; the caller's
     transaction stays usable.
     """
     using = queue_database(using)
@@ -66,6 +67,8 @@ def enqueue(request: Request, *, using: str | None = None) -> Enqueued:
             cursor.execute(statement, given)
             row = cursor.fetchone()
         if row is not None:
+            if hint:
+                hint_after_commit(row[1], using=using)
             return Enqueued(job_id=row[0], state=row[1], enqueued_at=row[2])
         holder = _live_jobs(using).filter(unique_key=request.unique_key).only("state", "enqueued_at").first()
         if holder is not None:
@@ -85,3 +88,11 @@ def promote(*, limit: int = 1000, using: str | None = None) -> int:
     with connections[queue_database(using)].cursor() as cursor:
         cursor.execute(sql.PROMOTE, {"limit": limit})
         return len(cursor.fetchall())
+
+
+def next_due(*, using: str | None = None) -> float | None:
+    """Return in how many seconds the next scheduled job is due by the database's clock; None without one."""
+    with connections[queue_database(using)].cursor() as cursor:
+        cursor.execute(sql.NEXT_DUE)
+        row = cursor.fetchone()
+    return None if row is None else max(float(row[0]), 0.0)

@@ -110,6 +110,12 @@ PROMOTE = """
     RETURNING j.queue
 """
 
+# The first entry of pgqueue_job_scheduled.
+NEXT_DUE = """
+    SELECT extract(epoch FROM run_after - clock_timestamp()) FROM django_pgqueue_job
+    WHERE state = 'scheduled' ORDER BY run_after, id LIMIT 1
+"""
+
 # A loose index scan: one probe of pgqueue_job_ready per queue, instead of DISTINCT over every ready row.
 READY_QUEUES = """
     WITH RECURSIVE names AS (

@@ -24,7 +24,9 @@ from .holding import Holding
 T = TypeVar("T")
 
 # Statements that may go to another database inside a fenced block; everything else could be a write.
-_READ = re.compile(r"\s*(?:SELECT\b(?!.*\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b)|SHOW\b|EXPLAIN\s+SELECT\b)", re.I | re.S)
+_READ = re.compile(
+    r"\s*(?:SELECT\b(?!.*\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b)|SHOW\b|EXPLAIN\s+SELECT\b)", re.I | re.S
+)
 
 
 class ForeignWrite(RuntimeError):

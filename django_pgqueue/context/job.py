@@ -20,7 +20,7 @@ _KEYS = uuid.UUID("5f0f2c34-5a43-4b7e-9d0f-0a8c3f3f6d11")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(TaskContext):
+class JobContext(TaskContext):  # type: ignore[misc]  # the stubs do not know that it is frozen
     """What a running job knows of its lease, and how it writes under it."""
 
     holding: Holding

@@ -30,6 +30,7 @@ def add_worker_arguments(parser: CommandParser) -> None:
     add("--max-tasks", metavar="N", help="Exit after having started N jobs.")
     add("--worker-id", metavar="NAME", help="A name for this worker; a random suffix is added.")
     add("--backend", metavar="ALIAS", help="The backend in TASKS whose options hold.")
+    add("--no-listen", action="store_true", help="Poll only: for a transaction-mode pooler.")
     add("--shutdown-timeout", default="30", metavar="SECONDS", help="Longest drain (default: 30).")
     add("--reload", action="store_true", help="Restart when code changes, after running jobs have ended.")
     add("--no-reload", action="store_false", dest="reload", help="Do not (default).")
@@ -64,6 +65,7 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
         interval=interval,
         shutdown_timeout=seconds("--shutdown-timeout", options["shutdown_timeout"], least=0, most=DAY),
         batch=options["batch"],
+        listen=own.listen and not options["no_listen"],
         max_tasks=max_tasks,
     )
 

@@ -6,26 +6,32 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('django_pgqueue', '0002_storage'),
+        ("django_pgqueue", "0002_storage"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Effect',
+            name="Effect",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('generation', models.BigIntegerField()),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('key', models.CharField(max_length=200)),
-                ('result', models.JSONField(blank=True, null=True)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='effects', to='django_pgqueue.job')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("generation", models.BigIntegerField()),
+                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("key", models.CharField(max_length=200)),
+                ("result", models.JSONField(blank=True, null=True)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="effects",
+                        to="django_pgqueue.job",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'effect',
-                'verbose_name_plural': 'effects',
-                'constraints': [models.UniqueConstraint(fields=('job', 'key'), name='pgqueue_effect_key')],
+                "verbose_name": "effect",
+                "verbose_name_plural": "effects",
+                "constraints": [models.UniqueConstraint(fields=("job", "key"), name="pgqueue_effect_key")],
             },
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..enqueueing import promote
+from ..enqueueing import next_due, promote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +17,7 @@ class Promote:
     def run_once(self) -> int:
         """Promote one batch; return how many became ready."""
         return promote(limit=self.batch, using=self.using)
+
+    def next_in(self) -> float | None:
+        """Return in how many seconds the next job is due, so that it starts on time; None without one."""
+        return next_due(using=self.using)

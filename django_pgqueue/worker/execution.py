@@ -55,8 +55,12 @@ class Execution:
             return completed(holding.lease, holding.result if holding.completed else encode_result(value))
         except BaseException as error:  # SystemExit and CancelledError end the job, not the worker
             if holding.completed:
-                logger.warning("Job %s raised %s after it was completed", holding.lease.job_id, type(error).__name__)
-                return completed(holding.lease, holding.result)  # accepted already: it ended under its own fence
+                logger.warning(
+                    "Job %s raised %s after it was completed", holding.lease.job_id, type(error).__name__
+                )
+                return completed(
+                    holding.lease, holding.result
+                )  # accepted already: it ended under its own fence
             if isinstance(error, LeaseLost) and error.verdict and error.job_id == holding.lease.job_id:
                 return None
             if holding.abandoned:

@@ -90,7 +90,11 @@ class Heartbeat:
             self.busy_since = None
 
     def _beat(self) -> None:
-        held = {holding.lease.key: holding for holding in self._holdings() if not (holding.lost or holding.completed)}
+        held = {
+            holding.lease.key: holding
+            for holding in self._holdings()
+            if not (holding.lost or holding.completed)
+        }
         sent_at = time.monotonic()
         reply = push([holding.lease for holding in held.values()], using=self._using)
         for key in reply.renewed | reply.busy:

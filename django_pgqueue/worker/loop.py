@@ -84,8 +84,8 @@ class Loop:
         try:
             while not self._is_finished():
                 self._guarded_cycle()
-                if not self._is_finished():
-                    self._wake.wait(self._pause * random.uniform(0.9, 1.1))
+                if not self._is_finished() and self._wake.wait(self._pause * random.uniform(0.9, 1.1)):
+                    self._pause = SHORTEST_PAUSE  # whoever woke it may have more: poll fast for a while
                 self._wake.clear()
         finally:
             close_all()

@@ -88,9 +88,7 @@ class ThreadPool:
         replacement.start()
 
     def _thread(self, number: int) -> threading.Thread:
-        return threading.Thread(
-            target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True
-        )
+        return threading.Thread(target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True)
 
     def submit(self, holdings: Sequence[Holding]) -> None:
         """Run these jobs as threads become free."""

@@ -36,6 +36,7 @@ class WorkerSettings:
     interval: timedelta = timedelta(seconds=1)
     shutdown_timeout: timedelta = timedelta(seconds=30)
     batch: bool = False
+    listen: bool = True
     max_tasks: int | None = None
 
     @property

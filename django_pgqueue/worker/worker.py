@@ -13,12 +13,15 @@ from typing import Any, Protocol
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import cut
+from ..hints import CHANNELS
+from ..states import State
 from ..upkeep import Exhaust, Promote
 from .announcer import Announcer
 from .execution import Execution
 from .heartbeat import Heartbeat
 from .housekeeper import Housekeeper, Turn
 from .hygiene import Hygiene
+from .listener import Listener
 from .loop import SLOWEST_RECLAIM_SECONDS, Loop
 from .pool import ThreadPool
 from .registry import Registry
@@ -77,6 +80,14 @@ class Worker:
         self._housekeeper = Housekeeper(
             using=settings.using, name=f"pgqueue {settings.id} upkeep", turns=self._turns()
         )
+        self._listener = Listener(
+            using=settings.using,
+            name=f"pgqueue {settings.id} listener",
+            wake={
+                CHANNELS[State.READY]: self._wake.set,
+                CHANNELS[State.SCHEDULED]: self._housekeeper.hurry,
+            },
+        )
         self._broken = False
 
     @property
@@ -96,9 +107,12 @@ class Worker:
             heartbeat = self._thread("heartbeat", self._heartbeat.run)
             housekeeper = self._thread("upkeep", self._housekeeper.run)
             announcer = self._thread("signals", self._announcer.run)
+            if self.settings.listen and not self.settings.batch:
+                self._thread("listener", self._listener.run)
             loop = self._thread("loop", self._loop.run)
             self._pool.start()
             self._watch(loop, signals)
+            self._listener.stop()
             self._housekeeper.stop()
             self._heartbeat.stop()
             self._announcer.stop()
@@ -161,7 +175,10 @@ class Worker:
         turns = [Turn(chore=Exhaust(using=using), every_seconds=reclaim_seconds)]
         if not self.settings.batch:  # a batch promotes by itself, to know when nothing is due
             every = self.settings.interval.total_seconds()
-            turns.append(Turn(chore=Promote(using=using), every_seconds=every, did=self._wake.set))
+            promote = Promote(using=using)
+            turns.append(
+                Turn(chore=promote, every_seconds=every, did=self._wake.set, next_in=promote.next_in)
+            )
         return turns
 
     def _row(self) -> dict[str, Any]:
