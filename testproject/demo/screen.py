@@ -65,7 +65,9 @@ class Screen:
     def conclude(self, facts: list[tuple[str, bool]]) -> None:
         """Print what held and what did not."""
         for fact, holds in facts:
-            self.console.print("[green]  held  [/]" if holds else "[bold red]  DID NOT HOLD  [/]", fact)
+            self.console.print(
+                f"  [green]held[/]  {fact}" if holds else f"  [bold red]DID NOT HOLD  {fact}[/]"
+            )
 
 
 def _jobs(cast: Cast) -> Table:

@@ -85,10 +85,11 @@ def test_the_demo_fails_and_says_what_when_refused_writes_are_not_kept(scratch, 
     assert finish(manage("migrate", "--verbosity=0")) == (0, "")
     with psycopg.connect(scratch) as session:
         session.execute(
-            "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+            "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN DELETE FROM django_pgqueue_rejection WHERE id = NEW.id; RETURN NULL; END'"
         )
         session.execute(
-            "CREATE TRIGGER forget BEFORE INSERT ON django_pgqueue_rejection "
+            "CREATE TRIGGER forget AFTER INSERT ON django_pgqueue_rejection "
             "FOR EACH ROW EXECUTE FUNCTION forget()"
         )
     code, output = finish(manage("demo", "--orders", "2"))
