@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
@@ -18,6 +19,7 @@ from .compat import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    is_heard,
     task_enqueued,
 )
 from .conf import MAX_MAX_ATTEMPTS, Options, backend_aliases, read_options
@@ -25,6 +27,9 @@ from .payloads import encode_payload, storable
 from .retry import LONGEST
 from .states import Fencing
 from .tasks import PgTask
+
+if TYPE_CHECKING:
+    from .enqueueing import Request
 
 MAX_TASK_PATH = 500
 MAX_QUEUE_NAME = 100
@@ -70,45 +75,73 @@ class PgQueueBackend(BaseTaskBackend):
 
         Raises InvalidPayload before any SQL for arguments that JSON or PostgreSQL cannot hold.
         """
-        from .enqueueing import Request, enqueue  # imports models
-        from .results import STATUS, unchecked  # imports models
-        from .states import State
+        from .enqueueing import enqueue  # imports models
 
         self.validate_task(task)
-        own = task if isinstance(task, PgTask) else None
         new = enqueue(
-            Request(
-                task=task.module_path,
-                payload=encode_payload(args, kwargs),
-                queue=task.queue_name,
-                priority=task.priority,
-                max_attempts=(own and own.max_attempts) or self.conf.max_attempts,
-                backend=self.alias,
-                run_after=_aware(task.run_after),
-                delay=max(own.delay, timedelta(0)) if own and own.delay is not None else None,
-                unique_key=own.unique_key if own else None,
-            ),
-            hint=self.conf.listen,
-            using=self.database,
+            self._request(task, encode_payload(args, kwargs)), hint=self.conf.listen, using=self.database
         )
         if new.existing:
             return self.get_result(str(new.job_id))
-        result: TaskResult = TaskResult(
+        result = self._new_result(task, new.job_id, new.enqueued_at, list(args), dict(kwargs))
+        if is_heard(task_enqueued, logging.DEBUG):
+            task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    def enqueue_many(self, task: Task, calls: Iterable[Any]) -> Sequence[TaskResult]:
+        """Insert a job for each call, a few thousand per round trip, all or nothing; return results in order.
+
+        A call is a tuple of positional arguments, a dict of keyword arguments, or a single argument. `calls`
+        may be a generator of any length: the results keep an id each, and are read when looked at.
+        """
+        from .enqueueing import enqueue_many  # imports models
+
+        self.validate_task(task)
+        if isinstance(task, PgTask) and task.unique_key is not None:
+            raise InvalidTask("enqueue_many cannot enqueue several jobs under one unique_key.")
+        payloads = (encode_payload(*_call(call)) for call in calls)
+        ids = enqueue_many(self._request(task, ""), payloads, hint=self.conf.listen, using=self.database)
+        results = EnqueuedMany(ids, self.get_result)
+        if is_heard(task_enqueued, logging.DEBUG):
+            for result in results:
+                task_enqueued.send_robust(type(self), task_result=result)
+        return results
+
+    def _request(self, task: Task, payload: str) -> Request:
+        from .enqueueing import Request  # imports models
+
+        own = task if isinstance(task, PgTask) else None
+        return Request(
+            task=task.module_path,
+            payload=payload,
+            queue=task.queue_name,
+            priority=task.priority,
+            max_attempts=(own and own.max_attempts) or self.conf.max_attempts,
+            backend=self.alias,
+            run_after=_aware(task.run_after),
+            delay=max(own.delay, timedelta(0)) if own and own.delay is not None else None,
+            unique_key=own.unique_key if own else None,
+        )
+
+    def _new_result(
+        self, task: Task, job_id: int, enqueued_at: datetime | None, args: list[Any], kwargs: dict[str, Any]
+    ) -> TaskResult:
+        from .results import unchecked  # imports models
+
+        return TaskResult(
             task=unchecked(task, backend=self.alias),
-            id=str(new.job_id),
-            status=STATUS.get(State(new.state), TaskResultStatus.READY),
-            enqueued_at=new.enqueued_at,
+            id=str(job_id),
+            status=TaskResultStatus.READY,
+            enqueued_at=enqueued_at,
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
-            args=list(args),
-            kwargs=dict(kwargs),
+            args=args,
+            kwargs=kwargs,
             backend=self.alias,
             errors=[],
             worker_ids=[],
         )
-        task_enqueued.send_robust(type(self), task_result=result)
-        return result
 
     async def aenqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Do as `enqueue`, on the thread that holds the caller's transaction."""
@@ -202,3 +235,38 @@ def _aware(value: datetime | None) -> datetime | None:
         return aware.astimezone(UTC)
     except OverflowError:
         raise InvalidTask(f"run_after is outside the years 1 to 9999 of UTC: {value!r}.") from None
+
+
+def _call(call: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(call, tuple):
+        return call, {}
+    if isinstance(call, dict):
+        return (), call
+    return (call,), {}
+
+
+class EnqueuedMany(Sequence[TaskResult]):
+    """The results of jobs that were enqueued together, in order; each is read when it is looked at."""
+
+    def __init__(self, ids: Sequence[int], get_result: Callable[[str], TaskResult]) -> None:
+        self._ids = ids
+        self._get_result = get_result
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids of the jobs, in order."""
+        return self._ids
+
+    @overload
+    def __getitem__(self, index: int) -> TaskResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EnqueuedMany: ...
+
+    def __getitem__(self, index: int | slice) -> TaskResult | EnqueuedMany:
+        if isinstance(index, slice):
+            return EnqueuedMany(self._ids[index], self._get_result)
+        return self._get_result(str(self._ids[index]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
 from typing import TYPE_CHECKING
 
 import django
+from django.dispatch import Signal
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import (
@@ -34,6 +37,26 @@ else:  # Django 5.2: the `django-tasks` backport
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
+_LOGGER = logging.getLogger("django.tasks" if django.VERSION >= (6, 0) else "django_tasks")
+_OWN_RECEIVERS = "django.tasks.signals" if django.VERSION >= (6, 0) else "django_tasks.signals"
+
+
+def is_heard(signal: Signal, level: int) -> bool:
+    """Return whether sending a signal of `django.tasks` has any effect.
+
+    `django.tasks` connects a receiver of its own to each, which writes a log line at `level`: it counts only
+    if that line would be written.
+    """
+    if _LOGGER.isEnabledFor(level):
+        return True
+    return any(_home(entry[1]) != _OWN_RECEIVERS for entry in signal.receivers)
+
+
+def _home(receiver: object) -> str | None:
+    target = receiver() if isinstance(receiver, weakref.ReferenceType) else receiver
+    return getattr(target, "__module__", None)
+
+
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "DEFAULT_TASK_PRIORITY",
@@ -46,6 +69,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "is_heard",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -29,6 +29,19 @@ ENQUEUE_UNIQUE = f"""{_VALUES}
     DO NOTHING {_RETURNING_NEW}
 """
 
+# Many jobs that differ only in their arguments. The ids are given out in the order of the input.
+ENQUEUE_MANY = """
+    INSERT INTO django_pgqueue_job (task, payload, queue, priority, state, run_after, max_attempts, backend)
+    SELECT %(task)s, item.payload::jsonb, %(queue)s, %(priority)s,
+           CASE WHEN due.at > statement_timestamp() THEN 'scheduled' ELSE 'ready' END,
+           due.at, %(max_attempts)s, %(backend)s
+    FROM unnest(%(payloads)s::text[]) WITH ORDINALITY AS item (payload, position),
+         (SELECT COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(delay)s::interval,
+                          statement_timestamp())) AS due (at)
+    ORDER BY item.position
+    RETURNING id, state
+"""
+
 _CLAIMED = """
     RETURNING j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
               j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at
@@ -55,9 +68,14 @@ CLAIM = f"""
     {_TAKE} {_CLAIMED}
 """
 
+_NOT_HELD = """
+          AND (j.id, j.generation) NOT IN (SELECT * FROM unnest(%(held_ids)s::bigint[], %(held_generations)s::bigint[]))
+"""
+
 # Reads the running set by pgqueue_job_running; at a low rate, because lease_until must stay out of every index
 # to keep heartbeats HOT. The lost attempt becomes a failure in the same statement. SKIP LOCKED: a row that its
-# owner is just renewing or ending is not expired.
+# owner is just renewing or ending is not expired. What the caller holds itself is left to its own heartbeat: after a
+# pause of the whole process its next renewal still finds the generation unchanged.
 RECLAIM = f"""
     WITH candidate AS MATERIALIZED (
         SELECT j.id, j.generation, COALESCE(j.worker_ids[cardinality(j.worker_ids)], '') AS worker, j.lease_until
@@ -65,7 +83,7 @@ RECLAIM = f"""
         WHERE j.state = 'running' AND j.lease_until < statement_timestamp() AND j.attempts < j.max_attempts
           AND j.cancel_requested_at IS NULL AND j.generation < 9223372036854775806
           AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
-          AND NOT j.queue = ANY (%(excluded)s::text[])
+          AND NOT j.queue = ANY (%(excluded)s::text[]) {_NOT_HELD}
         ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), lost AS (
         INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
@@ -76,13 +94,13 @@ RECLAIM = f"""
 """
 
 # Expired jobs with nothing left to try: out of attempts, or cancellation was requested. Index and locks as RECLAIM.
-EXHAUST = """
+EXHAUST = f"""
     WITH spent AS MATERIALIZED (
         SELECT j.id, j.generation, COALESCE(j.worker_ids[cardinality(j.worker_ids)], '') AS worker, j.lease_until,
                j.cancel_requested_at IS NOT NULL AS cancelled, j.attempts
         FROM django_pgqueue_job AS j
         WHERE j.state = 'running' AND j.lease_until < statement_timestamp()
-          AND (j.attempts >= j.max_attempts OR j.cancel_requested_at IS NOT NULL)
+          AND (j.attempts >= j.max_attempts OR j.cancel_requested_at IS NOT NULL) {_NOT_HELD}
         ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), lost AS (
         INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
