@@ -104,13 +104,14 @@ def reclaim(
     worker: str,
     queues: Sequence[str] | None = None,
     excluded: Sequence[str] = NO_QUEUES,
+    held: Collection[tuple[int, int]] = (),
     limit: int = 1,
     lease: timedelta = DEFAULT_LEASE,
     using: str | None = None,
 ) -> list[Lease]:
     """Claim up to `limit` jobs whose lease has expired and that have attempts left, oldest first.
 
-    The lost attempt is recorded as a failure of kind `lease_expired` in the same statement.
+    The keys in `held` are left alone: the caller runs them itself and may still renew them. The lost attempt is recorded as a failure of kind `lease_expired` in the same statement.
     """
     if limit < 1:
         return []
@@ -118,6 +119,8 @@ def reclaim(
     given = {
         "queues": None if queues is None else list(queues),
         "excluded": list(excluded),
+        "held_ids": [job_id for job_id, _ in held],
+        "held_generations": [generation for _, generation in held],
         "limit": limit,
         "lease": lease,
         "worker": worker,

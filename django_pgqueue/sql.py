@@ -104,7 +104,7 @@ EXHAUST = f"""
         ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), lost AS (
         INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
-        SELECT id, generation, CASE WHEN cancelled THEN 'cancelled' ELSE 'lease_expired' END, worker, '',
+        SELECT id, generation, 'lease_expired', worker, '',
                'The lease expired at ' || lease_until ||
                CASE WHEN cancelled THEN '; cancellation had been requested.'
                     ELSE '; this was the last of ' || attempts || ' attempts.' END, ''
@@ -193,11 +193,11 @@ RENEW = """
     RETURNING j.id, j.generation, j.cancel_requested_at IS NOT NULL
 """
 
-# What the rows of refused writes say now, and whether their present generation left a failure of its own. No lock.
+# What the rows of refused writes say now, and as what their present generation is known to have failed. No lock.
 OBSERVE = """
     SELECT j.id, j.generation, j.state, j.lease_until, j.last_attempted_at, j.finished_at, clock_timestamp(),
-           EXISTS (SELECT FROM django_pgqueue_failure AS f
-                   WHERE f.job_id = j.id AND f.generation = j.generation AND f.kind <> 'lease_expired')
+           (SELECT f.kind FROM django_pgqueue_failure AS f
+            WHERE f.job_id = j.id AND f.generation = j.generation ORDER BY f.id DESC LIMIT 1)
     FROM django_pgqueue_job AS j WHERE j.id = ANY (%(ids)s::bigint[])
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.db import connections
@@ -22,10 +23,22 @@ class Spent:
     backend: str
 
 
-def exhaust(*, limit: int = 500, using: str | None = None) -> list[Spent]:
-    """End up to `limit` expired jobs that are out of attempts (failed) or were to be cancelled (cancelled)."""
+def exhaust(
+    *, held: Collection[tuple[int, int]] = (), limit: int = 500, using: str | None = None
+) -> list[Spent]:
+    """End up to `limit` expired jobs that are out of attempts (failed) or were to be cancelled (cancelled).
+
+    The lease keys in `held` are left alone: the caller runs these jobs itself and may still renew them.
+    """
     with connections[queue_database(using)].cursor() as cursor:
-        cursor.execute(sql.EXHAUST, {"limit": limit})
+        cursor.execute(
+            sql.EXHAUST,
+            {
+                "limit": limit,
+                "held_ids": [job_id for job_id, _ in held],
+                "held_generations": [generation for _, generation in held],
+            },
+        )
         rows = cursor.fetchall()
     return [
         Spent(job_id=row[0], generation=row[1], state=row[2], task=row[3], queue=row[4], backend=row[5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..models import Job
@@ -15,14 +16,15 @@ logger = logging.getLogger("django_pgqueue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhaust:
-    """Ends spent jobs in batches and tells who listens."""
+    """Ends spent jobs in batches and tells who listens; `held` gives the keys of what this process runs itself."""
 
     using: str
+    held: Callable[[], Collection[tuple[int, int]]] = tuple
     batch: int = 500
 
     def run_once(self) -> int:
         """End one batch; return how many jobs ended."""
-        spent = exhaust(limit=self.batch, using=self.using)
+        spent = exhaust(held=self.held(), limit=self.batch, using=self.using)
         for job in spent:
             logger.warning(
                 "Job %s: its lease expired and it is now %s",

@@ -183,6 +183,7 @@ class Loop:
             worker=self._settings.id,
             queues=self._settings.queues,
             excluded=sorted(self._settings.excluded),
+            held=self._registry.keys(),
             limit=room,
             lease=self._settings.lease,
             using=self._settings.using,
@@ -230,7 +231,7 @@ class Loop:
 
     def _adopt_orphans(self) -> None:
         """Find claims whose reply was lost: in the table under this worker's id, and not in the registry."""
-        known = {holding.lease.key for holding in self._registry.holdings()}
+        known = frozenset(self._registry.keys())
         sent_at = time.monotonic()
         found = orphans(
             worker=self._settings.id, known=known, lease=self._settings.lease, using=self._settings.using

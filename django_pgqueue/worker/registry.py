@@ -40,6 +40,11 @@ class Registry:
         """Return the holding of (job id, generation), if it is still here."""
         return self._holdings.get(key)
 
+    def keys(self) -> list[tuple[int, int]]:
+        """Return (job id, generation) of what is held now."""
+        with self._lock:
+            return list(self._holdings)
+
     def holdings(self) -> list[Holding]:
         """Return what is held now."""
         with self._lock:

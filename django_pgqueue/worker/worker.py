@@ -172,7 +172,7 @@ class Worker:
     def _turns(self) -> list[Turn]:
         using = self.settings.using
         reclaim_seconds = min(self.settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
-        turns = [Turn(chore=Exhaust(using=using), every_seconds=reclaim_seconds)]
+        turns = [Turn(chore=Exhaust(using=using, held=self._registry.keys), every_seconds=reclaim_seconds)]
         if not self.settings.batch:  # a batch promotes by itself, to know when nothing is due
             every = self.settings.interval.total_seconds()
             promote = Promote(using=using)
