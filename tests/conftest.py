@@ -26,10 +26,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     params = {**connection.get_connection_params(), "dbname": "postgres"}
     with psycopg.connect(**params, autocommit=True) as session:
         number = next(number for number in count() if _takes(session, number))
+        plain = f"test_{connection.settings_dict['NAME']}"
         for alias in connections:
             test = connections[alias].settings_dict["TEST"]
             name = test["NAME"] or f"test_{connections[alias].settings_dict['NAME']}"
-            test["NAME"] = f"{name}_{number}" if number else name
+            # A child makes the other database's name from the default one's: the number goes between.
+            test["NAME"] = name.replace(plain, f"{plain}_{number}", 1) if number else name
         yield
 
 

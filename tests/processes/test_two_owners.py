@@ -1,0 +1,177 @@
+"""A worker that is slow, frozen or cut off, and another one that is ready to take its jobs.
+
+Reports B15-B19, B20, B23, B24, C38, 136 and 150 of the field reports.
+"""
+
+import pytest
+
+from tests.processes.stage import LEASE, Stage, Worker
+
+
+@pytest.fixture
+def thief(stage: Stage) -> Worker:
+    """Return a second worker, which takes whatever expires; it starts idle."""
+    return stage.worker(name="thief")
+
+
+def until_renewed_twice(stage: Stage, job: int) -> None:
+    """Wait until the job's lease was pushed ahead by more than a lease: as long as it would have lasted."""
+    before = stage.job(job)["lease_until"]
+    stage.wait(
+        lambda: (lease := stage.job(job)["lease_until"]) is not None
+        and (lease - before).total_seconds() > LEASE,
+        lambda: f"the lease is renewed; {stage.job(job)}\n{stage.logs()}",
+    )
+
+
+def test_b15_150_the_replacements_outcome_stands_and_the_thawed_worker_goes_on(stage: Stage) -> None:
+    job = stage.enqueue("hold_first", "thawed")
+    frozen = stage.worker(name="frozen", wait=False)
+    stage.wait_note("started", job)
+    frozen.freeze()
+    second = stage.worker(name="second")
+    row = stage.wait_state(job, "done")
+    assert (row["generation"], row["result"]) == (2, 2)
+
+    second.kill()
+    stage.open("thawed")
+    frozen.thaw()
+
+    late = stage.wait_note("ended", job, count=2)
+    assert late["generation"] == 1
+    stage.wait(lambda: bool(stage.rejections(job)), "the refusal is kept")
+    next_job = stage.enqueue("mark")
+    assert stage.wait_state(next_job, "done")["worker_ids"] == [frozen.id]  # it polls on
+    stage.wait(lambda: len(stage.rejections(job)) >= 1, "kept")
+    assert {(old, new) for old, new, _, _ in stage.rejections(job)} == {(1, 2)}
+    assert "complete" in {action for _, _, action, _ in stage.rejections(job)}
+    assert {verdict for *_, verdict in stage.rejections(job)} == {"superseded"}
+    assert stage.wait_note("completion_rejected", job)["facts"]["current_generation"] == 2
+    assert stage.job(job) == row  # not a column has changed
+    assert stage.failures(job) == [(1, "lease_expired", "")]
+
+
+def test_150_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> None:
+    jobs = [stage.enqueue("hold", "thawed", max_attempts=most) for most in (1, 5)]
+    frozen = stage.worker(wait=False)
+    for job in jobs:
+        stage.wait_note("started", job)
+
+    for _ in range(3):
+        frozen.freeze()
+        stage.wait(lambda: stage.count("django_pgqueue_job", "lease_until < now()") == 2, "both have expired")
+        frozen.thaw()
+        stage.wait(lambda: stage.count("django_pgqueue_job", "lease_until > now()") == 2, "both are renewed")
+
+    stage.open("thawed")
+    for job in jobs:
+        stage.wait_state(job, "done")
+        assert stage.brief(job) == ("done", 1, 1)
+        assert len(stage.notes("started", job)) == 1
+
+
+@pytest.mark.usefixtures("thief")
+def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
+    """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would."""
+    worker = stage.worker("--queue-name", "long")
+    jobs = [stage.enqueue(name, 4 * LEASE, queue="long") for name in ("nap", "spin", "block_the_loop")]
+
+    for job in jobs:
+        stage.wait_state(job, "done", 8 * LEASE + 10)
+        assert stage.brief(job) == ("done", 1, 1)
+        assert stage.job(job)["worker_ids"] == [worker.id]
+        assert stage.rejections(job) == []
+
+
+@pytest.mark.usefixtures("thief")
+def test_b18_b23_losing_a_connection_is_not_losing_the_lease(stage: Stage) -> None:
+    """The heartbeat's session is ended once, then every session of the worker, three times."""
+    worker = stage.worker("--queue-name", "held")
+    job = stage.enqueue("hold", "end", queue="held")
+    stage.wait_note("started", job)
+
+    assert stage.terminate(worker, "heartbeat") == 1
+    until_renewed_twice(stage, job)
+    for _ in range(3):
+        assert stage.terminate(worker) >= 3
+        stage.wait(lambda: len(stage.sessions(worker)) >= 3, "the worker has connected again")
+    until_renewed_twice(stage, job)
+
+    stage.open("end")
+    stage.wait_state(job, "done")
+    assert stage.brief(job) == ("done", 1, 1)
+    assert stage.notes("ended", job)[0]["lease_lost"] is False
+    assert stage.count("django_pgqueue_rejection") == 0
+    assert len(worker.output.splitlines()) < 20
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_b19_a_locked_row_does_not_pile_up_heartbeats(stage: Stage, taken: bool) -> None:
+    """The row is locked for longer than a lease; `taken` says whether the job moves on behind the lock."""
+    worker = stage.worker("--queue-name", "held")
+    job = stage.enqueue("hold", "end", queue="held", max_attempts=2)
+    stage.wait_note("started", job)
+
+    with stage.connect() as session, session.transaction():
+        session.execute("SELECT 1 FROM django_pgqueue_job WHERE id = %s FOR UPDATE", [job])
+        stage.stays(
+            lambda: not any(row["wait_event_type"] == "Lock" for row in stage.sessions(worker)),
+            1.3 * LEASE,
+            "nobody waits for the row",
+        )
+        if taken:
+            session.execute(
+                "UPDATE django_pgqueue_job SET generation = 2, attempts = 2, worker_ids = worker_ids || 'b'::text,"
+                " lease_until = clock_timestamp() + interval '1 minute' WHERE id = %s",
+                [job],
+            )
+    if taken:
+        stage.wait_note("lease_lost", job)
+    else:
+        until_renewed_twice(stage, job)
+    stage.open("end")
+
+    if taken:
+        assert stage.wait_note("ended", job)["lease_lost"] is True
+        stage.wait(lambda: (1, 2, "complete", "superseded") in stage.rejections(job), "it is refused")
+        assert stage.brief(job) == ("running", 2, 2)
+    else:
+        stage.wait_state(job, "done")
+        assert stage.brief(job) == ("done", 1, 1)
+        assert stage.rejections(job) == []
+    assert stage.wait_state(stage.enqueue("noop", queue="held"), "done")
+
+
+@pytest.mark.usefixtures("thief")
+def test_b24_a_job_that_commits_by_itself_and_closes_its_connections_stays_its_owner(stage: Stage) -> None:
+    worker = stage.worker("--queue-name", "held")
+    job = stage.enqueue("commit_and_close", "end", queue="held")
+    stage.wait_note("committed", job)
+    until_renewed_twice(stage, job)
+    stage.open("end")
+
+    assert stage.wait_state(job, "done")["worker_ids"] == [worker.id]
+    assert stage.brief(job) == ("done", 1, 1)
+
+
+def test_136_a_worker_with_a_short_lease_leaves_the_jobs_of_one_with_a_long_lease_alone(stage: Stage) -> None:
+    long = stage.worker("--lease", "60", "--queue-name", "held")
+    job = stage.enqueue("hold", "end", queue="held")
+    stage.wait_note("started", job)
+    stage.worker("--lease", "0.3")
+
+    stage.stays(lambda: stage.brief(job) == ("running", 1, 1), 1.5, "the job is left alone")
+    stage.open("end")
+    assert stage.wait_state(job, "done")["worker_ids"] == [long.id]
+    assert stage.brief(job) == ("done", 1, 1)
+
+
+def test_c38_a_job_whose_row_is_deleted_while_it_runs_is_a_refusal_and_no_more(stage: Stage) -> None:
+    worker = stage.worker()
+    job = stage.enqueue("hold", "end")
+    stage.wait_note("started", job)
+    stage.sql("DELETE FROM django_pgqueue_job WHERE id = %s", job)
+    stage.open("end")
+
+    stage.wait(lambda: (1, None, "complete", "missing") in stage.rejections(job), "it is refused")
+    assert stage.wait_state(stage.enqueue("noop"), "done")["worker_ids"] == [worker.id]
