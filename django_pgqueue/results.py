@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from datetime import datetime
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
 from django.utils.module_loading import import_string
 
-from .compat import Task, TaskError, TaskResult, TaskResultStatus
+from .compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends
 from .leases import Lease
 from .models import Failure, Job
 from .payloads import arguments_in
@@ -106,6 +107,12 @@ def _lost_function(path: str) -> FunctionType:
     module, _, name = path.rpartition(".")
     lost.__module__, lost.__qualname__, lost.__name__ = module, name, name
     return lost  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=32)
+def sender_of(alias: str) -> type | None:
+    """Return the backend class of an alias, the sender of the signals of `django.tasks`; None if it is gone."""
+    return type(task_backends[alias]) if alias in task_backends else None
 
 
 def result_of_lease(

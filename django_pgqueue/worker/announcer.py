@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from django.db import close_old_connections
 
-from ..compat import TaskError, TaskResultStatus, task_backends, task_finished
+from ..compat import TaskError, TaskResultStatus, is_heard, task_finished
 from ..connections import close_all
 from ..models import Job
 from ..outcomes import Ended
-from ..results import result_of_lease, task_at
+from ..results import result_of_lease, sender_of, task_at
 from ..signals import job_failed
 from ..states import State
 
@@ -32,8 +32,14 @@ class Announcer:
         self._queue: queue.SimpleQueue[Ended | _End] = queue.SimpleQueue()
 
     def announce(self, ended: Ended) -> None:
-        """Queue the announcement of an accepted ending."""
-        if ended.state in (State.DONE, State.FAILED, State.CANCELLED):
+        """Queue the announcement of an accepted ending, if anybody is there to hear it."""
+        if ended.state == State.DONE:
+            heard = is_heard(task_finished, logging.INFO)
+        elif ended.state in (State.FAILED, State.CANCELLED):
+            heard = is_heard(task_finished, logging.ERROR) or job_failed.has_listeners(Job)
+        else:
+            heard = False
+        if heard:
             self._queue.put(ended)
 
     def stop(self) -> None:
@@ -78,7 +84,7 @@ class Announcer:
             finished_at=ended.finished_at,
             task=task_at(lease.task),
         )
-        sender = type(task_backends[lease.backend]) if lease.backend in task_backends else None
+        sender = sender_of(lease.backend)
         try:
             if ending.cause is not None:
                 raise ending.cause

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from ..compat import Task, TaskResult, TaskResultStatus, task_backends, task_started
+from ..compat import Task, TaskResult, TaskResultStatus, is_heard, task_started
 from ..conf import Options
 from ..context import Holding, JobContext
 from ..context.fence import completing
@@ -20,7 +20,7 @@ from ..exceptions import JobCancelled, JobTimeout, LeaseLost, Snooze
 from ..leases import Lease
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
-from ..results import result_of_lease
+from ..results import result_of_lease, sender_of
 from ..retry import next_delay
 from ..states import Kind
 from ..tasks import PgTask
@@ -148,5 +148,5 @@ def _running(lease: Lease, task: Task) -> TaskResult:
 
 
 def _announce_start(lease: Lease, task: Task) -> None:
-    sender = type(task_backends[lease.backend]) if lease.backend in task_backends else None
-    task_started.send_robust(sender, task_result=_running(lease, task))
+    if is_heard(task_started, logging.INFO):
+        task_started.send_robust(sender_of(lease.backend), task_result=_running(lease, task))
