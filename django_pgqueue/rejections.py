@@ -13,14 +13,17 @@ from . import sql
 from .connections import apart
 from .models import Job, Rejection
 from .signals import completion_rejected
-from .states import Action, State, Verdict
+from .states import Action, Kind, State, Verdict
 
 logger = logging.getLogger("django_pgqueue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """A job's row as it was when a write was refused, by the database's clock."""
+    """A job's row as it was when a write was refused, by the database's clock.
+
+    `failed_as` is the kind of the failure that its present generation left, None if it left none.
+    """
 
     job_id: int
     generation: int
@@ -29,7 +32,7 @@ class Observed:
     last_attempted_at: datetime | None
     finished_at: datetime | None
     now: datetime
-    left_failure: bool
+    failed_as: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ def observe(job_ids: Iterable[int], *, using: str) -> dict[int, Observed]:
             last_attempted_at=row[4],
             finished_at=row[5],
             now=row[6],
-            left_failure=row[7],
+            failed_as=row[7],
         )
         for row in rows
     }
@@ -86,7 +89,7 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
     """Return the verdict on a write that changed no row; None if the writer still owns the job (it was locked).
 
     `already_accepted` needs that this same generation has ended the job that same way: then the reply to an
-    earlier commit was lost.
+    earlier commit was lost. A job that ended because the lease ran out was ended by nobody's write.
     """
     if observed is None:
         return Verdict.MISSING
@@ -97,11 +100,11 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
     if observed.state == State.RUNNING:
         expired = observed.lease_until is not None and observed.lease_until <= observed.now
         return Verdict.EXPIRED if strict and expired else None
-    waiting = observed.state in (State.READY, State.SCHEDULED)
+    given_back = observed.state in (State.READY, State.SCHEDULED, State.CANCELLED)
     repeated = {
         Action.COMPLETE: observed.state == State.DONE,
-        Action.FAIL: observed.left_failure and observed.state != State.DONE,
-        Action.RELEASE: waiting and not observed.left_failure,
+        Action.FAIL: observed.failed_as not in (None, Kind.LEASE_EXPIRED) and observed.state != State.DONE,
+        Action.RELEASE: observed.failed_as is None and given_back,
     }.get(action, False)
     return Verdict.ALREADY_ACCEPTED if repeated else Verdict.NOT_RUNNING
 
