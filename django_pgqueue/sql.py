@@ -93,20 +93,24 @@ RECLAIM = f"""
     {_TAKE} {_CLAIMED}
 """
 
-# Expired jobs with nothing left to try: out of attempts, or cancellation was requested. Index and locks as RECLAIM.
+# Expired jobs with nothing left to try: out of attempts (or of generations), or cancellation was requested.
+# Index and locks as RECLAIM.
 EXHAUST = f"""
     WITH spent AS MATERIALIZED (
         SELECT j.id, j.generation, COALESCE(j.worker_ids[cardinality(j.worker_ids)], '') AS worker, j.lease_until,
-               j.cancel_requested_at IS NOT NULL AS cancelled, j.attempts
+               j.cancel_requested_at IS NOT NULL AS cancelled,
+               j.attempts, j.attempts >= j.max_attempts AS tried
         FROM django_pgqueue_job AS j
         WHERE j.state = 'running' AND j.lease_until < statement_timestamp()
-          AND (j.attempts >= j.max_attempts OR j.cancel_requested_at IS NOT NULL) {_NOT_HELD}
+          AND (j.attempts >= j.max_attempts OR j.cancel_requested_at IS NOT NULL
+               OR j.generation >= 9223372036854775806) {_NOT_HELD}
         ORDER BY j.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), lost AS (
         INSERT INTO django_pgqueue_failure (job_id, generation, kind, worker, exception_class, message, traceback)
         SELECT id, generation, 'lease_expired', worker, '',
                'The lease expired at ' || lease_until ||
                CASE WHEN cancelled THEN '; cancellation had been requested.'
+                    WHEN NOT tried THEN '; its generation is the last, so it cannot be claimed again.'
                     ELSE '; this was the last of ' || attempts || ' attempts.' END, ''
         FROM spent
     )
