@@ -42,3 +42,7 @@ class Snooze(Exception):
 
 class JobTimeout(Exception):
     """Raised inside a job that has run for longer than its timeout."""
+
+
+class JobCrashed(Exception):
+    """Recorded for a job whose process died under it."""

@@ -24,6 +24,12 @@ def add_worker_arguments(parser: CommandParser) -> None:
     add("--queue-name", default="*", metavar="A,B", help="Queues to work on, or * for every queue (default).")
     add("--exclude-queues", default="", metavar="A,B", help="Queues to leave alone.")
     add("--concurrency", default="4", metavar="N", help="Jobs run at the same time (default: 4).")
+    add(
+        "--pool",
+        default="threads",
+        metavar="threads|processes",
+        help="What runs the jobs (default: threads).",
+    )
     add("--lease", metavar="SECONDS", help="Length of a lease (default: the LEASE option).")
     add("--interval", metavar="SECONDS", help="Longest pause between polls (default: POLL_INTERVAL).")
     add("--batch", action="store_true", help="Run what is due, then exit.")
@@ -61,6 +67,7 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
         queues=queues,
         excluded=excluded,
         concurrency=whole_number("--concurrency", options["concurrency"], least=1, most=1000),
+        pool=_pool(options["pool"]),
         lease=lease,
         interval=interval,
         shutdown_timeout=seconds("--shutdown-timeout", options["shutdown_timeout"], least=0, most=DAY),
@@ -68,6 +75,12 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
         listen=own.listen and not options["no_listen"],
         max_tasks=max_tasks,
     )
+
+
+def _pool(given: str) -> str:
+    if given not in ("threads", "processes"):
+        raise CommandError(f"--pool must be threads or processes, not {given!r}", returncode=USAGE)
+    return given
 
 
 def _backend(given: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.db import close_old_connections
@@ -26,9 +27,13 @@ class _End:
 
 
 class Announcer:
-    """Sends `task_finished` (and `job_failed`) for every job that has ended for good."""
+    """Sends `task_finished` (and `job_failed`) for every job that has ended for good.
 
-    def __init__(self) -> None:
+    With `hand_over`, somebody else does the sending: the child processes, where user code belongs.
+    """
+
+    def __init__(self, hand_over: Callable[[Ended], object] | None = None) -> None:
+        self._hand_over = hand_over
         self._queue: queue.SimpleQueue[Ended | _End] = queue.SimpleQueue()
 
     def announce(self, ended: Ended) -> None:
@@ -39,7 +44,9 @@ class Announcer:
             heard = is_heard(task_finished, logging.ERROR) or job_failed.has_listeners(Job)
         else:
             heard = False
-        if heard:
+        if heard and self._hand_over is not None:
+            self._hand_over(ended)
+        elif heard:
             self._queue.put(ended)
 
     def stop(self) -> None:
@@ -50,12 +57,13 @@ class Announcer:
         """Announce until stopped; the body of the thread."""
         try:
             while not isinstance(item := self._queue.get(), _End):
-                self._send(item)
+                self.send(item)
                 close_old_connections()
         finally:
             close_all()
 
-    def _send(self, ended: Ended) -> None:
+    def send(self, ended: Ended) -> None:
+        """Send the signals of one ending. Raises nothing."""
         try:
             self._tell(ended)
         except (

@@ -16,11 +16,11 @@ from ..compat import Task, TaskResult, TaskResultStatus, is_heard, task_started
 from ..conf import Options
 from ..context import Holding, JobContext
 from ..context.fence import completing
-from ..exceptions import JobCancelled, JobTimeout, LeaseLost, Snooze
+from ..exceptions import JobCancelled, JobCrashed, JobTimeout, LeaseLost, Snooze
 from ..leases import Lease
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
-from ..results import result_of_lease, sender_of
+from ..results import result_of_lease, sender_of, task_at
 from ..retry import next_delay
 from ..states import Kind
 from ..tasks import PgTask
@@ -31,9 +31,9 @@ logger = logging.getLogger("django_pgqueue")
 class Execution:
     """Runs jobs and says how each shall end. Shared by the threads of a pool; keeps no state of a job."""
 
-    def __init__(self, options: Options, *, nudge: Callable[[], None]) -> None:
+    def __init__(self, options: Options, *, adopted: Callable[[Holding], object]) -> None:
         self._options = options
-        self._nudge = nudge
+        self._adopted = adopted
         self._tasks: dict[str, Task] = {}
 
     def run(self, holding: Holding) -> Ending | None:
@@ -70,7 +70,14 @@ class Execution:
     def timed_out(self, holding: Holding) -> Ending:
         """Return the ending of a job that has run for longer than its timeout."""
         error = JobTimeout(f"the job ran for longer than its timeout of {holding.timeout:g} s")
-        return self._ending_of(error, holding.lease, self._tasks.get(holding.lease.task))
+        return self._ending_of(error, holding.lease, self._known(holding.lease.task))
+
+    def crashed(self, holding: Holding, how: str) -> Ending:
+        """Return the ending of a job whose process died; `how` is for its record."""
+        return self._ending_of(JobCrashed(how), holding.lease, self._known(holding.lease.task))
+
+    def _known(self, path: str) -> Task | None:
+        return self._tasks.get(path) or task_at(path)
 
     def _resolve(self, path: str) -> Task:
         task = self._tasks.get(path)
@@ -90,7 +97,9 @@ class Execution:
         holding.timeout = timeout.total_seconds() if timeout else None
         if (duration, fencing) != (holding.lease.duration, holding.lease.fencing):
             holding.lease = dataclasses.replace(holding.lease, duration=duration, fencing=fencing)
-            self._nudge()
+        elif timeout is None:
+            return
+        self._adopted(holding)
 
     def _ending_of(self, error: BaseException, lease: Lease, task: Task | None) -> Ending:
         if isinstance(error, Snooze) and isinstance(error.delay, timedelta):
@@ -100,6 +109,8 @@ class Execution:
             kind = Kind.CANCELLED
         elif isinstance(error, JobTimeout):
             kind = Kind.TIMEOUT
+        elif isinstance(error, JobCrashed):
+            kind = Kind.CRASHED
         own = task if isinstance(task, PgTask) else None
         delay = next_delay(
             attempt=lease.attempt,

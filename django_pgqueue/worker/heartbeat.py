@@ -16,8 +16,9 @@ from ..connections import adopt, close_all, discard
 from ..context import Holding
 from ..leases import push
 from ..models import Job, Worker
-from ..rejections import record
+from ..rejections import Refused, record
 from ..signals import lease_lost
+from ..states import State
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -101,8 +102,7 @@ class Heartbeat:
             held[key].renewed(sent_at=sent_at)
         for key in reply.cancel_requested:
             held[key].cancel_requested = True
-        # A job that has ended since the round began is not lost: its ending went through, or will be judged itself.
-        lost = [item for item in reply.lost if not held[item.job_id, item.generation].is_over]
+        lost = [item for item in reply.lost if not _has_ended(held[item.job_id, item.generation], item)]
         record(lost, using=self._using)
         for item in lost:
             self._lose(held[item.job_id, item.generation])
@@ -140,6 +140,13 @@ class Heartbeat:
             return float(min(RETRY_SECONDS * self._failures, LONGEST_RETRY_SECONDS, self._beat_seconds))
         shortest = (holding.lease.duration.total_seconds() / 3 for holding in self._holdings())
         return min([self._beat_seconds, *shortest])
+
+
+def _has_ended(holding: Holding, refused: Refused) -> bool:
+    """Whether the job is not lost but over: its ending went through, or is on its way and will be judged itself."""
+    seen = refused.observed
+    done_by_us = seen is not None and seen.generation == holding.lease.generation and seen.state == State.DONE
+    return holding.is_over or done_by_us
 
 
 def _line(error: BaseException) -> str:

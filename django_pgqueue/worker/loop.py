@@ -6,7 +6,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,7 +20,6 @@ from ..states import Verdict
 from ..upkeep import Promote
 from .announcer import Announcer
 from .completer import Accepted, Completer
-from .pool import ThreadPool
 from .prefetch import LONGEST_WAIT_SECONDS, Prefetch
 from .registry import Registry
 from .selection import Selection
@@ -36,6 +36,35 @@ SLOWEST_RECLAIM_SECONDS = 3.0
 OUTAGE_LOG_SECONDS = 30.0
 
 
+class Pool(Protocol):
+    """What the loop asks of a pool."""
+
+    @property
+    def free(self) -> int:
+        """How many more jobs there is a slot for."""
+        ...
+
+    def submit(self, holdings: Sequence[Holding]) -> None:
+        """Run these jobs."""
+        ...
+
+    def take_unstarted(self) -> list[Holding]:
+        """Return the jobs that have not begun."""
+        ...
+
+    def take_measure(self) -> tuple[int, float]:
+        """Return how many jobs have ended since the last call, and for how many seconds they ran."""
+        ...
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds the first waiting job has waited."""
+        ...
+
+    def abandon(self, holding: Holding) -> None:
+        """Give up on a job that has run for too long."""
+        ...
+
+
 class Loop:
     """Each cycle ends in one transaction whatever has ended, and claims as many jobs as there are free slots.
 
@@ -46,7 +75,7 @@ class Loop:
         self,
         settings: WorkerSettings,
         *,
-        pool: ThreadPool,
+        pool: Pool,
         registry: Registry,
         announcer: Announcer,
         wake: threading.Event,

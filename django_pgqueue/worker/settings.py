@@ -32,6 +32,7 @@ class WorkerSettings:
     queues: Sequence[str] | None = None
     excluded: frozenset[str] = frozenset()
     concurrency: int = 4
+    pool: str = "threads"
     lease: timedelta = timedelta(seconds=30)
     interval: timedelta = timedelta(seconds=1)
     shutdown_timeout: timedelta = timedelta(seconds=30)

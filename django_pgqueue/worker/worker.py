@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import cut
@@ -17,6 +18,7 @@ from ..hints import CHANNELS
 from ..states import State
 from ..upkeep import Exhaust, Promote
 from .announcer import Announcer
+from .child import ChildSettings, spawn
 from .execution import Execution
 from .heartbeat import Heartbeat
 from .housekeeper import Housekeeper, Turn
@@ -24,6 +26,7 @@ from .hygiene import Hygiene
 from .listener import Listener
 from .loop import SLOWEST_RECLAIM_SECONDS, Loop
 from .pool import ThreadPool
+from .processes import ProcessPool
 from .registry import Registry
 from .settings import WorkerSettings
 from .stopping import Signals
@@ -53,7 +56,6 @@ class Worker:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._registry = Registry(self._wake)
-        self._announcer = Announcer()
         self._heartbeat = Heartbeat(
             using=settings.using,
             name=f"pgqueue {settings.id} heartbeat",
@@ -61,13 +63,14 @@ class Worker:
             holdings=self._registry.holdings,
             row=self._row,
         )
-        execution = Execution(settings.options, nudge=self._heartbeat.nudge)
-        self._pool = ThreadPool(
-            settings.concurrency,
-            run=execution.run,
-            ended=self._registry.end,
-            room=lambda number: Hygiene(name=f"pgqueue {settings.id} job {number}"),
-        )
+        execution = Execution(settings.options, adopted=lambda holding: self._heartbeat.nudge())
+        self._pool: ThreadPool | ProcessPool
+        if settings.pool == "processes":
+            self._pool = self._processes(execution)
+            self._announcer = Announcer(self._pool.announce)
+        else:
+            self._pool = self._threads(execution)
+            self._announcer = Announcer()
         self._loop = Loop(
             settings,
             pool=self._pool,
@@ -130,6 +133,31 @@ class Worker:
     def has_stragglers(self) -> bool:
         """Whether a job is still running in a thread although its lease was given back."""
         return self._pool.is_busy
+
+    def _threads(self, execution: Execution) -> ThreadPool:
+        return ThreadPool(
+            self.settings.concurrency,
+            run=execution.run,
+            ended=self._registry.end,
+            room=lambda number: Hygiene(name=f"pgqueue {self.settings.id} job {number}"),
+        )
+
+    def _processes(self, execution: Execution) -> ProcessPool:
+        return ProcessPool(
+            self.settings.concurrency,
+            spawn=lambda: spawn(
+                ChildSettings(
+                    using=self.settings.using,
+                    backend=self.settings.backend,
+                    name=f"pgqueue {self.settings.id} job",
+                    names={alias: str(connections.settings[alias]["NAME"]) for alias in connections},
+                )
+            ),
+            ended=self._registry.end,
+            crashed=execution.crashed,
+            adopted=self._heartbeat.nudge,
+            wake=self._wake.set,
+        )
 
     def _thread(self, name: str, body: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:

@@ -1,0 +1,73 @@
+"""What a parent and its child processes say to each other. Times are seconds on the system's monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ..leases import Lease
+from ..outcomes import Ended, Ending
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Parent: run these jobs, in order."""
+
+    leases: list[Lease]
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Parent: what is known now of a lease."""
+
+    key: Key
+    deadline: float
+    lost: bool
+    cancel_requested: bool
+    stopping: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announce:
+    """Parent: tell receivers of signals that this job has ended."""
+
+    ended: Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Parent: leave after what you were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Child: started, and free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """Child: the task's own options for this job."""
+
+    key: Key
+    duration: timedelta
+    fencing: str
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Child: how a job shall end (None: it needs no ending), after so many seconds."""
+
+    key: Key
+    ending: Ending | None
+    seconds: float
+
+    @classmethod
+    def of(cls, key: Key, ending: Ending | None, seconds: float) -> Result:
+        """Return the message of an ending, without the exception itself, which may not be picklable."""
+        if ending is not None and ending.cause is not None:
+            ending = replace(ending, cause=None)
+        return cls(key=key, ending=ending, seconds=seconds)

@@ -1,0 +1,269 @@
+"""The pool `processes`: jobs run in child processes, the parent runs none of their code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from ..context import Holding
+from ..outcomes import Ended, Ending
+from .messages import Adopted, Announce, News, Ready, Result, Run, Stop
+
+logger = logging.getLogger("django_pgqueue")
+
+TICK_SECONDS = 0.25
+MOST_AT_ONCE = 16
+SHORT_JOB_SECONDS = 0.005
+SHORTEST_LIFE_SECONDS = 2.0
+LONGEST_RESPAWN_PAUSE = 30.0
+
+
+class Member:
+    """One child process and what it was given; the first of `given` is the job it is in."""
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.given: deque[Holding] = deque()
+        self.ready = False
+        self.born_at = time.monotonic()
+        self.last_news: News | None = None
+
+    def say(self, message: Any) -> None:
+        """Send a message; a child that is gone is found by its pipe's end."""
+        with suppress(OSError):
+            self.pipe.send(message)
+
+
+class ProcessPool:
+    """`size` children; the same face as the pool of threads.
+
+    A child that dies ends only the attempt it was in, at once, as `crashed`; what it had not begun is given
+    to another one, and a new child takes its place. One thread does all the talking.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        spawn: Callable[[], tuple[BaseProcess, Connection]],
+        ended: Callable[[Holding, Ending | None], object],
+        crashed: Callable[[Holding, str], Ending],
+        adopted: Callable[[], object],
+        wake: Callable[[], object],
+    ) -> None:
+        self._size = size
+        self._spawn = spawn
+        self._ended = ended
+        self._crashed = crashed
+        self._adopted = adopted
+        self._wake = wake
+        self._lock = threading.RLock()
+        self._waiting: deque[Holding] = deque()
+        self._members: list[Member] = []
+        self._announcements: deque[Ended] = deque()
+        self._ran = 0
+        self._seconds = 0.0
+        self._mean: float | None = None
+        self._early_deaths = 0
+        self._spawn_at = 0.0
+        self._stopping = False
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._thread = threading.Thread(target=self._serve, name="pgqueue-children", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which starts the children."""
+        self._thread.start()
+
+    @property
+    def free(self) -> int:
+        """How many more jobs there is a child for; children that are still starting do not count."""
+        with self._lock:
+            ready = sum(member.ready for member in self._members)
+            return ready - sum(len(member.given) for member in self._members) - len(self._waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a child is in a job. It is killed at the end, so that there is nothing to wait for."""
+        return False
+
+    def take_measure(self) -> tuple[int, float]:
+        """Return how many jobs have ended since the last call, and for how many seconds they ran in all."""
+        with self._lock:
+            measure = self._ran, self._seconds
+            self._ran, self._seconds = 0, 0.0
+            return measure
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds the first waiting job has waited for a child."""
+        with self._lock:
+            return time.monotonic() - self._waiting[0].held_since if self._waiting else 0.0
+
+    def submit(self, holdings: Sequence[Holding]) -> None:
+        """Run these jobs as children become free."""
+        with self._lock:
+            self._waiting.extend(holdings)
+        self._poke()
+
+    def take_unstarted(self) -> list[Holding]:
+        """Return the jobs that no child was given, which then will not run."""
+        with self._lock:
+            taken = list(self._waiting)
+            self._waiting.clear()
+            return taken
+
+    def announce(self, ended: Ended) -> None:
+        """Let a child tell receivers of signals that a job has ended."""
+        with self._lock:
+            self._announcements.append(ended)
+        self._poke()
+
+    def abandon(self, holding: Holding) -> None:
+        """Kill the child that is in a job which has run for too long; its ending is decided already."""
+        with self._lock:
+            for member in self._members:
+                if member.given and member.given[0] is holding:
+                    holding.abandoned = True
+                    member.process.kill()
+
+    def stop(self, timeout: float) -> None:
+        """Let the children leave, wait up to `timeout` seconds for them, and kill those that stay."""
+        with self._lock:
+            self._stopping = True
+            members = list(self._members)
+        self._poke()
+        self._thread.join(timeout + TICK_SECONDS)
+        for member in members:
+            member.process.join(timeout / len(members))
+            if member.process.is_alive():
+                member.process.kill()
+                member.process.join()
+
+    def _poke(self) -> None:
+        with suppress(OSError):  # full: a wake-up is on its way
+            os.write(self._writer, b"!")
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._populate()
+                self._hand_out()
+                self._tell_news()
+                if self._stopping:
+                    for member in self._members:
+                        member.say(Stop())
+                    return
+            self._wait()
+
+    def _wait(self) -> None:
+        pipes = {member.pipe: member for member in self._members}
+        for ready in wait([self._reader, *pipes], TICK_SECONDS):
+            if ready == self._reader:
+                os.read(self._reader, 4096)
+            else:
+                self._hear(pipes[ready])  # type: ignore[index]
+
+    def _populate(self) -> None:
+        while len(self._members) < self._size and time.monotonic() >= self._spawn_at and not self._stopping:
+            self._members.append(Member(*self._spawn()))
+
+    def _hand_out(self) -> None:
+        idle = [member for member in self._members if member.ready and not member.given]
+        while self._announcements and idle:
+            idle[-1].say(Announce(ended=self._announcements.popleft()))
+        for member in idle:
+            if not self._waiting:
+                return
+            count = self._share(len(idle))
+            batch = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+            member.given.extend(batch)
+            batch[0].started = time.monotonic()
+            member.say(
+                Run(
+                    leases=[holding.lease for holding in batch],
+                    sent_at=min(holding.held_since for holding in batch),
+                )
+            )
+
+    def _share(self, idle: int) -> int:
+        """Several short jobs at once spare the talk; a long one must not stand in front of others."""
+        if self._mean is None or self._mean > SHORT_JOB_SECONDS:
+            return 1
+        return max(1, min(MOST_AT_ONCE, len(self._waiting) // idle))
+
+    def _tell_news(self) -> None:
+        for member in self._members:
+            if member.given:
+                head = member.given[0]
+                news = News(
+                    key=head.lease.key,
+                    deadline=head.deadline,
+                    lost=head.lost,
+                    cancel_requested=head.cancel_requested,
+                    stopping=head.stopping.is_set(),
+                )
+                if news != member.last_news:
+                    member.last_news = news
+                    member.say(news)
+
+    def _hear(self, member: Member) -> None:
+        try:
+            while member.pipe.poll():
+                self._take(member, member.pipe.recv())
+        except (EOFError, OSError):
+            self._bury(member)
+
+    def _take(self, member: Member, message: Any) -> None:
+        if isinstance(message, Result):
+            self._finish(member, message)
+        elif isinstance(message, Ready):
+            with self._lock:
+                member.ready = True
+            self._wake()
+        elif isinstance(message, Adopted) and member.given:
+            head = member.given[0]
+            head.lease = replace(head.lease, duration=message.duration, fencing=message.fencing)
+            head.timeout = message.timeout
+            self._adopted()
+
+    def _finish(self, member: Member, message: Result) -> None:
+        with self._lock:
+            holding = member.given.popleft()
+            if member.given:
+                member.given[0].started = time.monotonic()
+            self._ran += 1
+            self._seconds += message.seconds
+            mean = self._mean
+            self._mean = message.seconds if mean is None else mean + (message.seconds - mean) * 0.1
+        ending = message.ending
+        if ending is not None:
+            ending = replace(ending, lease=holding.lease)
+        self._ended(holding, ending)
+
+    def _bury(self, member: Member) -> None:
+        """End the attempt that a dead child was in, and give what it had not begun to others."""
+        member.process.join(TICK_SECONDS)
+        member.pipe.close()
+        with self._lock:
+            self._members.remove(member)
+            victim = member.given.popleft() if member.given else None
+            self._waiting.extendleft(reversed(member.given))
+            lived = time.monotonic() - member.born_at
+            self._early_deaths = self._early_deaths + 1 if lived < SHORTEST_LIFE_SECONDS else 0
+            pause = min(0.1 * 2**self._early_deaths, LONGEST_RESPAWN_PAUSE) if self._early_deaths > 1 else 0.0
+            self._spawn_at = time.monotonic() + pause
+        how = f"the process that ran the job ended with exit code {member.process.exitcode}"
+        logger.warning("A child process ended with exit code %s", member.process.exitcode)
+        if victim is not None and not victim.abandoned:
+            self._ended(victim, self._crashed(victim, how))
+        self._wake()
