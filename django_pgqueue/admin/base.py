@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -14,6 +15,7 @@ from django.http import HttpRequest
 
 from ..rejections import queue_database
 from .changelist import BoundedChangeList
+from .filters import as_id
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -51,9 +53,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         """Return `queryset` with what only the list shows."""
         return queryset
 
-    def search_is_indexed(self, term: str) -> bool:
-        """Whether an index answers the search, so that the list need not look through the table."""
-        return False
+    def is_bounded(self, chosen: Mapping[str, str], term: str) -> bool:
+        """Whether an index bounds the work for these filters and this search, so that all rows can be asked for."""
+        return as_id(term) is not None or "job" in chosen
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list class."""

@@ -86,13 +86,12 @@ class BoundedChangeList(ChangeList):
         return bool(self.model_admin.ordering[0] == "-pk")
 
     def _must_look_through(self) -> bool:
-        """Whether there is a condition and no index that answers one of them."""
-        if not self._is_newest_first():
-            return False
-        active = [
-            spec
+        """Whether there is a condition, and no index that bounds the work for it."""
+        chosen = {
+            str(spec.parameter_name): str(spec.value())
             for spec in self.filter_specs
             if isinstance(spec, WordFilter) and not isinstance(spec, BeforeFilter) and spec.value()
-        ]
-        indexed = any(spec.is_indexed() for spec in active) or self.model_admin.search_is_indexed(self.query)
-        return bool(active or self.query) and not indexed
+        }
+        if not self._is_newest_first() or not (chosen or self.query.strip()):
+            return False
+        return not self.model_admin.is_bounded(chosen, self.query.strip())

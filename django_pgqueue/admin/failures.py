@@ -103,7 +103,3 @@ class FailureAdmin(ReadOnlyAdmin):
         if job_id is not None:
             return queryset.filter(job_id=job_id), False
         return (queryset.filter(exception_class__icontains=term) if term else queryset), False
-
-    def search_is_indexed(self, term: str) -> bool:
-        """Whether a job's id is searched for."""
-        return as_id(term) is not None

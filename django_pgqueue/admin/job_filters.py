@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import conf, sql
 from ..models import Job
 from ..rejections import queue_database
-from ..states import LIVE_STATES, State
+from ..states import State
 from .filters import WordFilter
 
 RECENT_JOBS = 1_000
@@ -35,10 +35,6 @@ class StateFilter(WordFilter):
         if self.value() == self.expired:
             return queryset.expired()  # type: ignore[attr-defined, no-any-return]
         return super().queryset(request, queryset)
-
-    def is_indexed(self) -> bool:
-        """Whether the state is a live one; those have partial indexes."""
-        return self.value() in (*LIVE_STATES, self.expired)
 
 
 class QueueFilter(WordFilter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from ..models import Job, Rejection
 from ..querysets import count_of
 from ..rejections import queue_database
-from ..states import Action
+from ..states import Action, State
 from . import columns, deletion, job_actions, job_columns, job_page, json_text, operations
 from .base import ReadOnlyAdmin
 from .filters import BeforeFilter, as_id
@@ -130,9 +131,12 @@ class JobAdmin(ReadOnlyAdmin):
         term = search_term.strip()
         return (queryset.filter(task__icontains=term) if term else queryset), False
 
-    def search_is_indexed(self, term: str) -> bool:
-        """Whether an id is searched for."""
-        return as_id(term) is not None
+    def is_bounded(self, chosen: Mapping[str, str], term: str) -> bool:
+        """Whether an index bounds the work: for an id, the running jobs, and waiting ones that nothing else narrows."""
+        state = chosen.get("state")
+        if as_id(term) is not None or state in (State.RUNNING, StateFilter.expired):
+            return True
+        return not term and (state == State.READY or (state == State.SCHEDULED and "queue" not in chosen))
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         """Show the list under the number of recently refused endings."""
