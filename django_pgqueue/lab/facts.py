@@ -1,0 +1,45 @@
+"""How a job tells the lab where it is, and waits for the lab: on sessions of its own, beside its transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from .settings import GIVEN
+from .waiting import until
+
+GATE_SECONDS = 120.0
+
+
+def tell(job_id: int, generation: int, point: str) -> None:
+    """Say that the job has reached a point; committed at once, whatever its own transaction does."""
+    with _session() as session:
+        session.execute("INSERT INTO lab_marks VALUES (%s, %s, %s)", [job_id, generation, point])
+
+
+def wait_for_gate(name: str) -> None:
+    """Return once the lab has opened the gate."""
+    with _session() as session:
+        until(
+            lambda: session.execute("SELECT FROM lab_gates WHERE name = %s", [name]).fetchone() is not None,
+            f"the gate {name!r} opens",
+            within=GATE_SECONDS,
+        )
+
+
+def send_mail(key: str | None) -> str:
+    """Stand in for a mail service: it takes every mail, and drops one whose key it has seen."""
+    with _session() as session:
+        session.execute(
+            "INSERT INTO lab_mails (key) VALUES (COALESCE(%s, gen_random_uuid()::text)) "
+            "ON CONFLICT (key) DO UPDATE SET sent = lab_mails.sent + 1",
+            [key],
+        )
+    return "accepted"
+
+
+def _session() -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        **GIVEN["facts"], application_name="pgqueue-lab-facts", autocommit=True, prepare_threshold=None
+    )

@@ -1,0 +1,4 @@
+"""."""
+from ..scenario import Scenarios
+
+scenarios = Scenarios("surroundings")
