@@ -112,9 +112,11 @@ class Worker:
             announcer = self._thread("signals", self._announcer.run)
             if self.settings.listen and not self.settings.batch:
                 self._thread("listener", self._listener.run)
-            loop = self._thread("loop", self._loop.run)
+            over = threading.Event()
+            loop = self._thread("loop", self._loop.run, over)
             self._pool.start()
-            self._watch(loop, signals)
+            self._watch(over, signals)
+            loop.join(LAST_WORDS_SECONDS)  # it pokes the signals once more
             self._listener.stop()
             self._housekeeper.stop()
             self._heartbeat.stop()
@@ -159,7 +161,9 @@ class Worker:
             wake=self._wake.set,
         )
 
-    def _thread(self, name: str, body: Callable[[], None]) -> threading.Thread:
+    def _thread(
+        self, name: str, body: Callable[[], None], over: threading.Event | None = None
+    ) -> threading.Thread:
         def guarded() -> None:
             try:
                 body()
@@ -170,15 +174,18 @@ class Worker:
                 self._broken = True
                 self.stop()
             finally:
-                self._signals.poke()
+                # No other thread pokes: one that outlives `run` would write into a pipe that is closed by then.
+                if over is not None:
+                    over.set()
+                    self._signals.poke()
 
         thread = threading.Thread(target=guarded, name=f"pgqueue-{name}", daemon=True)
         thread.start()
         return thread
 
-    def _watch(self, loop: threading.Thread, signals: Signals) -> None:
+    def _watch(self, over: threading.Event, signals: Signals) -> None:
         asked = False
-        while loop.is_alive():
+        while not over.is_set():
             signals.wait(WATCH_SECONDS)
             if signals.count and not asked:
                 asked = True
