@@ -5,6 +5,9 @@ All on plain connections of the test's own, so that it works on a server that th
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +19,7 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import dict_row
 
-from testproject.processes import WorkerProcess
+from testproject.processes import MANAGE, WorkerProcess
 from testproject.waiting import wait_until
 
 LEASE = 1.5
@@ -114,6 +117,38 @@ class Stage:
                 and self.count("django_pgqueue_worker", "id = %s", worker.id, url=url) == 1,
                 what="the worker works",
             )
+
+    @contextmanager
+    def child(self, *command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run another `manage.py` command, its output in a pipe; it is killed and reaped at last."""
+        with subprocess.Popen(
+            [sys.executable, str(MANAGE), *command],
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @contextmanager
+    def forks(self) -> Iterator["Forks"]:
+        """Give a way to start many workers fast."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.processes.forking"],
+            env=self.environment,
+            cwd=MANAGE.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as server:
+            try:
+                yield Forks(server, self.folder)
+            finally:
+                os.killpg(server.pid, signal.SIGKILL)  # it and the workers that are left
 
     # notes and gates
 
@@ -261,6 +296,28 @@ class Stage:
             f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:])
             for log in sorted(self.folder.glob("*.log"))
         )
+
+
+class Forks:
+    """Workers forked by `tests.processes.forking`."""
+
+    def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+
+    def start(self, name: str, *flags: str) -> int:
+        """Start a worker; return its process id."""
+        return self._ask("start", str(self._folder / f"{name}.log"), *flags)
+
+    def wait(self, pid: int) -> int:
+        """Wait for its end; return the exit code."""
+        return self._ask("wait", str(pid))
+
+    def _ask(self, *words: str) -> int:
+        assert self._server.stdin and self._server.stdout
+        self._server.stdin.write(" ".join(words) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
 
 
 def is_alive(pid: int) -> bool:

@@ -1,13 +1,10 @@
 """A worker is killed with -9 in the middle of a job. Reports A1-A14, B22 and D41 of the field reports."""
 
-import subprocess
-import sys
 import time
 
 import pytest
 
 from django_pgqueue.compat import task_backends
-from testproject.processes import MANAGE
 from tests.processes import tasks
 from tests.processes.stage import LEASE, Stage, Worker, is_alive
 
@@ -79,15 +76,8 @@ with transaction.atomic():
     print(len(reclaim(worker="dies")), flush=True)
     threading.Event().wait(60)
 """
-    with subprocess.Popen(
-        [sys.executable, str(MANAGE), "shell", "-v0", "-c", code],
-        env=stage.environment,
-        stdout=subprocess.PIPE,
-    ) as recovering:
-        try:
-            assert recovering.stdout and recovering.stdout.readline() == b"1\n"
-        finally:
-            recovering.kill()
+    with stage.child("shell", "-v0", "-c", code) as recovering:
+        assert recovering.stdout and recovering.stdout.readline() == b"1\n"
 
     stage.worker()
     stage.wait_state(job, "done", RECOVERED_WITHIN)
