@@ -80,7 +80,7 @@ def task_at(path: str) -> Task | None:
     """Return the task at a dotted path, None if there is none any more."""
     try:
         task = import_string(path)
-    except Exception:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit):  # the user's module may raise anything while it is imported
         return None
     return task if isinstance(task, Task) else None
 

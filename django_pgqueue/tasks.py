@@ -54,7 +54,6 @@ class PgTask(Task):  # type: ignore[misc]
         run_after: datetime | timedelta | None = None,
         backend: str | None = None,
         max_attempts: int | None = None,
-        retry: RetryPolicy | None = None,
         unique_key: str | None = None,
     ) -> PgTask:
         """Return a copy with other defaults; `run_after` is an aware datetime or a timedelta from now.
@@ -66,7 +65,6 @@ class PgTask(Task):  # type: ignore[misc]
             "queue_name": queue_name,
             "backend": backend,
             "max_attempts": max_attempts,
-            "retry": retry,
             "unique_key": unique_key,
         }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -15,6 +15,7 @@ from ..leases import Lease, sort_out
 from ..models import Failure
 from ..payloads import ErrorText, encode_result, render_exception
 from ..rejections import Refused, queue_database, record
+from ..retry import LONGEST
 from ..states import Action, Fencing, Kind, State, Verdict
 
 # How often the blocking form looks again at a row that changed nothing and yet is still owned.
@@ -73,6 +74,7 @@ def failed(
     elif delay is None:
         state = State.FAILED
     else:
+        delay = min(delay, LONGEST)
         state = State.SCHEDULED if delay > timedelta(0) else State.READY
     return Ending(
         lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error, cause=cause
@@ -86,7 +88,7 @@ def released(lease: Lease) -> Ending:
 
 def snoozed(lease: Lease, delay: timedelta) -> Ending:
     """Return the ending that runs the job again after `delay` without using up the attempt."""
-    delay = max(delay, timedelta(0))
+    delay = min(max(delay, timedelta(0)), LONGEST)
     return Ending(lease=lease, action=Action.RELEASE, state=State.SCHEDULED, delay=delay, gives_back=True)
 
 

@@ -82,7 +82,11 @@ class Execution:
     def _resolve(self, path: str) -> Task:
         task = self._tasks.get(path)
         if task is None:
-            found = import_string(path)
+            try:
+                found = import_string(path)
+            except BaseException as error:
+                error.add_note(f"This came up while importing the task {path}.")
+                raise
             if not isinstance(found, Task):
                 raise TypeError(f"{path} is a {type(found).__name__}, not a task; was @task removed?")
             task = self._tasks[path] = found
