@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "Renewal", "claim", "complete", "fail", "orphans", "reclaim", "release", "renew"]
 
 DEFAULT_LEASE = timedelta(seconds=30)
+# (negated priority, id): where a job stands in the claim index of its queue.
+Position = tuple[int, int]
+START: Position = (-32768, 0)
+NOWHERE: Mapping[str, Position] = MappingProxyType({})
 NO_QUEUES: tuple[str, ...] = ()
 
 
@@ -55,6 +60,11 @@ class Lease:
         """(job id, generation): what every later write presents."""
         return self.job_id, self.generation
 
+    @property
+    def position(self) -> Position:
+        """Where the job stood in the claim index."""
+        return -self.priority, self.job_id
+
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments of the job. Raises InvalidPayload for another shape."""
         return decode_payload(self.payload)
@@ -79,13 +89,15 @@ def claim(
     queues: Sequence[str] | None = None,
     limit: int = 1,
     lease: timedelta = DEFAULT_LEASE,
+    after: Mapping[str, Position] = NOWHERE,
     using: str | None = None,
 ) -> list[Lease]:
     """Claim up to `limit` ready jobs of `queues` (None: of every queue), in the order of the queues given.
 
     Each claimed job gets the next generation and a lease of `lease` from the database's clock. Rows that
     another session has locked are skipped, so the order is that of the candidates, not a global FIFO.
-    Returned best priority first, then by id.
+    Returned best priority first, then by id. `after` is a hint for one that claims again and again: per
+    queue the position of the last claimed job, before which nothing is looked for.
     """
     using = queue_database(using)
     with transaction.atomic(using=using):
@@ -94,7 +106,16 @@ def claim(
         if not queues or limit < 1:
             return []
         statement, parameters = _claim_statement(using, limit)
-        given = {**parameters, "queues": list(queues), "limit": limit, "lease": lease, "worker": worker}
+        positions = [after.get(queue, START) for queue in queues]
+        given = {
+            **parameters,
+            "queues": list(queues),
+            "after_priorities": [position[0] for position in positions],
+            "after_ids": [position[1] for position in positions],
+            "limit": limit,
+            "lease": lease,
+            "worker": worker,
+        }
         leases = _leases(statement, given, worker, lease, using)
     return sorted(leases, key=lambda item: (-item.priority, item.job_id))
 
@@ -111,7 +132,8 @@ def reclaim(
 ) -> list[Lease]:
     """Claim up to `limit` jobs whose lease has expired and that have attempts left, oldest first.
 
-    The keys in `held` are left alone: the caller runs them itself and may still renew them. The lost attempt is recorded as a failure of kind `lease_expired` in the same statement.
+    The keys in `held` are left alone: the caller runs them itself and may still renew them. The lost attempt
+    is recorded as a failure of kind `lease_expired` in the same statement.
     """
     if limit < 1:
         return []

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from django.db.models import DateTimeField, F, Func, OuterRef, Q, QuerySet, SmallIntegerField, Subquery
+from django.db.models import (
+    BooleanField,
+    DateTimeField,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    SmallIntegerField,
+    Subquery,
+)
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
@@ -30,6 +40,13 @@ class ClockTimestamp(Func):
 
     template = "clock_timestamp()"
     output_field = DateTimeField()
+
+
+AFTER_POSITION = RawSQL(
+    "((-django_pgqueue_job.priority), django_pgqueue_job.id) > (wanted.negated_priority, wanted.id)",
+    (),
+    output_field=BooleanField(),
+)
 
 
 class JobQuerySet(QuerySet["Job"]):
@@ -70,12 +87,13 @@ class JobQuerySet(QuerySet["Job"]):
     def candidates(self, limit: int) -> QuerySet[Job, dict[str, Any]]:
         """Lock up to `limit` ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
 
-        For the claim statement, which names `wanted`. Needs the index on (queue, -priority, id) of ready
-        rows; every condition is on the locked row itself, so it is checked again after the lock.
+        For the claim statement, which names `wanted`: a queue and the position after which to look. Needs the
+        index on (queue, -priority, id) of ready rows, of which queue and position are both index conditions.
+        Every condition is on the locked row itself, so it is checked again after the lock.
         """
         return (
             self.ready()
-            .filter(queue=RawSQL("wanted.queue", ()), generation__lt=LAST_GENERATION)
+            .filter(AFTER_POSITION, queue=RawSQL("wanted.queue", ()), generation__lt=LAST_GENERATION)
             .order_by(Negated("priority"), "id")
             .select_for_update(skip_locked=True)
             .values("pk")[:limit]

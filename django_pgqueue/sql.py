@@ -57,11 +57,13 @@ _TAKE = """
 # One statement decides and changes. {candidates} is JobQuerySet.candidates(), compiled by the ORM; it stands in
 # a LATERAL so that each queue is one walk down pgqueue_job_ready and exactly %(limit)s rows are locked. MATERIALIZED,
 # because a planner with stale statistics may otherwise run the sub-select once per row and claim more.
-# Locks: the claimed rows, SKIP LOCKED, held until the claim's commit.
+# The position after which to look spares the walk over what was claimed before and, under somebody's old snapshot,
+# cannot be vacuumed. Locks: the claimed rows, SKIP LOCKED, held until the claim's commit.
 CLAIM = f"""
     WITH candidate AS MATERIALIZED (
         SELECT picked.id
-        FROM unnest(%(queues)s::text[]) AS wanted (queue)
+        FROM unnest(%(queues)s::text[], %(after_priorities)s::smallint[], %(after_ids)s::bigint[])
+            AS wanted (queue, negated_priority, id)
         CROSS JOIN LATERAL ({{candidates}}) AS picked (id)
         LIMIT %(limit)s
     )

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+from django.db import DatabaseError, transaction
 
+from ..connections import is_about_data
 from ..outcomes import Ended, Ending, end, failed, settle
 from ..payloads import ErrorText
 
@@ -36,15 +37,15 @@ class Completer:
         """End one by one, each in its own transaction, after the database refused the batch's data.
 
         One that is refused again gets a constant text instead of its outcome: recording must not fail.
-        Raises OperationalError or InterfaceError if the connection is the problem.
+        Raises DatabaseError if the data is not the problem.
         """
         accepted: Accepted = {}
         for ending in endings:
             try:
                 accepted |= self._end_alone(ending)
-            except (OperationalError, InterfaceError):
-                raise
-            except DatabaseError:
+            except DatabaseError as error:
+                if not is_about_data(error):
+                    raise
                 logger.exception(
                     "The outcome of job %s could not be stored",
                     ending.lease.job_id,

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..connections import adopt, close_all, discard, retry_conflicts, sqlstate
+from ..connections import adopt, close_all, discard, is_about_data, retry_conflicts, sqlstate
 from ..context import Holding
 from ..leases import Lease, claim, orphans, ready_queues, reclaim
 from ..outcomes import Ending, released
@@ -170,7 +170,7 @@ class Loop:
         self._pause = self._next_pause(busy)
         if self._settings.batch and not busy and self._nothing_is_due():
             self._stopping.set()
-        if self._settings.max_tasks is not None and self._claimed >= self._settings.max_tasks:
+        if self._has_started_enough():
             self._stopping.set()
 
     def _exchange(self, endings: list[Ending]) -> tuple[Accepted, list[Lease]]:
@@ -180,10 +180,8 @@ class Loop:
             return {}, []
         try:
             return retry_conflicts(lambda: self._exchange_once(endings, room))
-        except (OperationalError, InterfaceError):
-            raise
-        except DatabaseError:
-            if not endings:
+        except DatabaseError as error:
+            if not endings or not is_about_data(error):
                 raise
             return self._completer.end_singly(endings), []
 
@@ -229,10 +227,10 @@ class Loop:
                 queues=queues,
                 limit=room,
                 lease=self._settings.lease,
+                after=self._selection.after(),
                 using=self._settings.using,
             )
-        if len(leases) < room:
-            self._selection.came_back_short()
+        self._selection.claimed(leases, room)
         return leases
 
     def _start(self, leases: list[Lease], sent_at: float) -> None:
@@ -291,8 +289,14 @@ class Loop:
                 self._pool.abandon(holding)
             self._has_timeouts = self._has_timeouts or holding.timeout is not None
 
+    def _has_started_enough(self) -> bool:
+        """Whether --max-tasks jobs were started: what still waits for a slot would be given back by a stop."""
+        most = self._settings.max_tasks
+        return most is not None and self._claimed >= most and not self._pool.longest_wait()
+
     def _give_back_unstarted(self) -> None:
         for holding in self._pool.take_unstarted():
+            self._claimed -= 1
             self._registry.end(holding, released(holding.lease))
 
     def _next_pause(self, busy: bool) -> float:

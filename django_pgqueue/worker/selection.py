@@ -6,7 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ..leases import START, Lease, Position
+
 CACHE_SECONDS = 1.0
+HINT_SECONDS = 1.0
+HINT_CLAIMS = 50
 
 
 class Selection:
@@ -28,6 +32,9 @@ class Selection:
         self._look_up = look_up
         self._queues = deque(name for name in names or () if name not in excluded)
         self._known_until = 0.0
+        self._after: dict[str, Position] = {}
+        self._after_until = 0.0
+        self._claims_left = 0
 
     def queues(self) -> list[str]:
         """Return the names for the next claim, another one first each time."""
@@ -37,6 +44,24 @@ class Selection:
         self._queues.rotate(-1)
         return list(self._queues)
 
-    def came_back_short(self) -> None:
-        """Note that a claim found less than it asked for: other queues may have jobs by now."""
-        self._known_until = 0.0
+    def after(self) -> dict[str, Position]:
+        """Return the position of the last job claimed from each queue: nothing before it is worth a look.
+
+        Only for a while: jobs with a better priority, retries and released jobs stand before it.
+        """
+        if time.monotonic() >= self._after_until or self._claims_left <= 0:
+            self._after = {}
+            self._after_until = time.monotonic() + HINT_SECONDS
+            self._claims_left = HINT_CLAIMS
+        self._claims_left -= 1
+        return self._after
+
+    def claimed(self, leases: Sequence[Lease], asked: int) -> None:
+        """Note what a claim came back with; less than asked for means to look everywhere the next time."""
+        if len(leases) < asked:
+            self._known_until = 0.0
+            self._after_until = 0.0
+            return
+        for lease in leases:
+            if lease.position > self._after.get(lease.queue, START):
+                self._after[lease.queue] = lease.position
