@@ -39,8 +39,10 @@ class Backoff:
 
     def delay(self, attempt: int, *, chance: Callable[[], float] = random.random) -> timedelta:
         """Return the wait after `attempt` (1 for the first); never negative, never above `cap`."""
-        try:
-            seconds = self.base.total_seconds() * self.factor ** max(attempt - 1, 0)
+        if not self.base:
+            return timedelta(0)
+        try:  # in floats: a whole factor's power would be a number of millions of digits
+            seconds = self.base.total_seconds() * float(self.factor) ** max(attempt - 1, 0)
         except OverflowError:
             seconds = math.inf
         seconds = min(seconds, self.cap.total_seconds())
