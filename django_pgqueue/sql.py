@@ -246,3 +246,33 @@ SEEN = """
     ON CONFLICT (id) DO UPDATE
     SET seen_at = statement_timestamp(), running = EXCLUDED.running, draining = EXCLUDED.draining
 """
+
+# Deletes what has been kept long enough, with its records, from one page of the primary key. No index on
+# finished_at: it would cost every job more than this walk does. Locks only doomed rows, SKIP LOCKED, in id order.
+# Returns how many were deleted, the last id of the page and its size, and the enqueueing of its last job.
+PRUNE = """
+    WITH page AS MATERIALIZED (
+        SELECT id, state, finished_at, enqueued_at FROM django_pgqueue_job
+        WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
+    ), doomed AS MATERIALIZED (
+        SELECT j.id FROM django_pgqueue_job AS j
+        WHERE j.id = ANY (ARRAY(
+                SELECT id FROM page
+                WHERE state = 'done' AND finished_at < statement_timestamp() - %(keep_done)s::interval
+                   OR state IN ('failed', 'cancelled')
+                      AND finished_at < statement_timestamp() - %(keep_failed)s::interval))
+          AND j.state IN ('done', 'failed', 'cancelled')
+        ORDER BY j.id FOR UPDATE SKIP LOCKED
+    ), failures AS (DELETE FROM django_pgqueue_failure WHERE job_id IN (SELECT id FROM doomed)),
+       effects AS (DELETE FROM django_pgqueue_effect WHERE job_id IN (SELECT id FROM doomed)),
+       rejections AS (DELETE FROM django_pgqueue_rejection WHERE job_id IN (SELECT id FROM doomed)),
+       jobs AS (DELETE FROM django_pgqueue_job WHERE id IN (SELECT id FROM doomed) RETURNING id)
+    SELECT (SELECT count(*) FROM jobs), (SELECT max(id) FROM page), (SELECT count(*) FROM page),
+           (SELECT max(enqueued_at) FROM page)
+           < statement_timestamp() - LEAST(%(keep_done)s::interval, %(keep_failed)s::interval)
+"""
+
+# Rows of processes that have not been seen for long. A handful of rows.
+PRUNE_WORKERS = """
+    DELETE FROM django_pgqueue_worker WHERE seen_at < statement_timestamp() - interval '1 day'
+"""

@@ -44,11 +44,7 @@ def add_worker_arguments(parser: CommandParser) -> None:
 
 def worker_settings(options: dict[str, Any]) -> WorkerSettings:
     """Return the worker's settings. Raises CommandError with exit code 2 for a value out of its domain."""
-    backend = _backend(options["backend"])
-    own = _options_of(backend)
-    using = queue_database(own.database)
-    if connections[using].vendor != "postgresql":
-        raise CommandError(f"DATABASES[{using!r}] is not PostgreSQL", returncode=USAGE)
+    backend, own, using = backend_options(options["backend"])
     lease = own.lease
     if options["lease"] is not None:
         lease = seconds("--lease", options["lease"], least=0.1, most=LONGEST_LEASE)
@@ -75,6 +71,16 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
         listen=own.listen and not options["no_listen"],
         max_tasks=max_tasks,
     )
+
+
+def backend_options(given: str | None) -> tuple[str, Options, str]:
+    """Return the backend's alias, its options and the alias of its database. Raises CommandError (exit code 2)."""
+    backend = _backend(given)
+    own = _options_of(backend)
+    using = queue_database(own.database)
+    if connections[using].vendor != "postgresql":
+        raise CommandError(f"DATABASES[{using!r}] is not PostgreSQL", returncode=USAGE)
+    return backend, own, using
 
 
 def _pool(given: str) -> str:

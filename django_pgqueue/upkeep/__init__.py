@@ -2,5 +2,6 @@
 
 from .exhaust import Exhaust
 from .promote import Promote
+from .prune import Prune
 
-__all__ = ["Exhaust", "Promote"]
+__all__ = ["Exhaust", "Promote", "Prune"]

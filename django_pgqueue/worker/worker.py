@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..connections import cut
 from ..hints import CHANNELS
 from ..states import State
-from ..upkeep import Exhaust, Promote
+from ..upkeep import Exhaust, Promote, Prune
 from .announcer import Announcer
 from .child import ChildSettings, spawn
 from .execution import Execution
@@ -39,6 +39,7 @@ WATCH_SECONDS = 1.0
 # A statement of the worker that takes longer than this is stuck: no statement of it comes near.
 STUCK_SECONDS = 20.0
 LAST_WORDS_SECONDS = 5.0
+PRUNE_SECONDS = 60.0
 
 
 class Service(Protocol):
@@ -207,7 +208,12 @@ class Worker:
     def _turns(self) -> list[Turn]:
         using = self.settings.using
         reclaim_seconds = min(self.settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
-        turns = [Turn(chore=Exhaust(using=using, held=self._registry.keys), every_seconds=reclaim_seconds)]
+        options = self.settings.options
+        prune = Prune(using=using, keep_done=options.keep_done, keep_failed=options.keep_failed)
+        turns = [
+            Turn(chore=Exhaust(using=using, held=self._registry.keys), every_seconds=reclaim_seconds),
+            Turn(chore=prune, every_seconds=PRUNE_SECONDS),
+        ]
         if not self.settings.batch:  # a batch promotes by itself, to know when nothing is due
             every = self.settings.interval.total_seconds()
             promote = Promote(using=using)

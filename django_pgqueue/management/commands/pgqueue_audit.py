@@ -13,12 +13,16 @@ from ...audit import audit
 class Command(BaseCommand):
     """Exit codes: 0 every invariant holds, 1 one is broken."""
 
-    help = "Checks the queue's invariants with read-only statements; exit code 1 and the ids if one is broken."
+    help = (
+        "Checks the queue's invariants with read-only statements; exit code 1 and the ids if one is broken."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
         parser.add_argument("--json", action="store_true", help="Print one JSON object.")
-        parser.add_argument("--database", help="Alias of the queue's database (default: what the routers say).")
+        parser.add_argument(
+            "--database", help="Alias of the queue's database (default: what the routers say)."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the audit and print its findings."""
@@ -28,7 +32,12 @@ class Command(BaseCommand):
             report = {
                 "holds": not broken,
                 "invariants": [
-                    {"name": item.invariant.name, "text": item.invariant.text, "holds": item.holds, "ids": item.ids}
+                    {
+                        "name": item.invariant.name,
+                        "text": item.invariant.text,
+                        "holds": item.holds,
+                        "ids": item.ids,
+                    }
                     for item in findings
                 ],
             }
