@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import OperationalError
+from django.db.utils import DataError, IntegrityError, OperationalError
 from psycopg import IsolationLevel
 
 T = TypeVar("T")
@@ -20,6 +20,8 @@ CONNECT_TIMEOUT_SECONDS = 10
 CONFLICT_TRIES = 6
 # serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back, so nothing of it happened.
 _CONFLICTS = frozenset({"40001", "40P01"})
+# Data exception, integrity violation, program limit exceeded, and what no class was made for (too large to allocate).
+_DATA_CLASSES = frozenset({"22", "23", "54", "XX"})
 
 
 def adopt(alias: str, *, name: str) -> BaseDatabaseWrapper:
@@ -116,6 +118,15 @@ def retry_conflicts(work: Callable[[], T]) -> T:
 def sqlstate(error: BaseException) -> str | None:
     """Return the SQLSTATE of a database error, None if the server sent none (a lost connection)."""
     return getattr(error.__cause__, "sqlstate", None)
+
+
+def is_about_data(error: BaseException) -> bool:
+    """Whether the server refused what was to be stored, rather than to store anything now.
+
+    A server that is read-only, out of space or being shut down refuses everything: that is an outage, and says
+    nothing about the values.
+    """
+    return isinstance(error, DataError | IntegrityError) or (sqlstate(error) or "")[:2] in _DATA_CLASSES
 
 
 def cut(connection: BaseDatabaseWrapper) -> None:
