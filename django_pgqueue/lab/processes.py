@@ -48,15 +48,15 @@ def migrate(target: Target, folder: Path) -> None:
 class Process:
     """A real child process, its output in a file. `close` kills and reaps it, stopped or not."""
 
-    def __init__(self, name: str, command: Sequence[str], *, env: dict[str, str], folder: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], *, env: dict[str, str], log: Path) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
+        self.log = log
         with self.log.open("ab") as output:
             # A session of its own: Ctrl-C at the terminal is for the lab, which then ends its children.
             self._process = subprocess.Popen(
                 command,
                 env=env,
-                cwd=folder,
+                cwd=log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -136,7 +136,7 @@ def _tell(scenario: Scenario, log: Log, place: Place, wish: Wish, out: IO[str]) 
             log.logs["traceback"] = traceback.format_exc()
         if log.verdict == "failed":
             for process in stage.processes:
-                log.logs[process.name] = process.last_lines
+                log.logs[process.log.stem] = process.last_lines
                 recorder.note(f"--- {process.name}\n{process.last_lines}")
     log.seconds = time.monotonic() - began
     reason = f": {log.reason}" if log.reason else ""

@@ -46,6 +46,8 @@ class Stage:
         self.record = recorder
         self.random = random.Random(seed)
         self.processes: list[Process] = []
+        self.folder = place.folder / recorder.log.name
+        self.folder.mkdir()
         self._stack = ExitStack()
         self._facts: Session | None = None
 
@@ -79,6 +81,12 @@ class Stage:
             raise Skip(f"the server refuses an unencrypted connection through the proxy: {error}") from None
         return proxy
 
+    def process(self, name: str, command: Sequence[str], *, env: dict[str, str]) -> Process:
+        """Start a process that ends with the scenario; its output goes to a file of its own."""
+        process = Process(name, command, env=env, log=self.folder / f"{len(self.processes)}-{name}.log")
+        self.processes.append(process)
+        return process
+
     def worker(
         self,
         letter: str,
@@ -101,8 +109,7 @@ class Stage:
             *("--concurrency", str(concurrency), "--interval", "0.1", "--shutdown-timeout", "20", *more),
         ]
         children = environment(via or self.target, self.target, options)
-        process = Process(name, command, env={**children, **(env or {})}, folder=self.place.folder)
-        self.processes.append(process)
+        process = self.process(name, command, env={**children, **(env or {})})
         self.record.event(f"{name} started: runworker --concurrency {concurrency} --lease {lease:g}")
         if wait:
             process.wait_for_output("lease")

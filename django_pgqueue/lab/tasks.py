@@ -55,6 +55,13 @@ def mail(context: JobContext, gate: str | None = None, keyed: bool = True, fail_
 
 
 @task(takes_context=True, max_attempts=MANY_ATTEMPTS)
+def outside(context: JobContext, gate: str | None = None) -> str:
+    """Need nothing of the queue's database, so that an outage there is only the worker's to bear."""
+    _reach(context, "body", gate, 0.0)
+    return "finished"
+
+
+@task(takes_context=True, max_attempts=MANY_ATTEMPTS)
 def flaky(context: JobContext, failures: int = 1) -> int:
     """Fail a few times, then have an effect."""
     if context.attempt <= failures:

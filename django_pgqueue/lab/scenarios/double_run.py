@@ -104,8 +104,7 @@ def _enqueue(stage: Stage) -> None:
 def _start(stage: Stage, name: str, *flags: str) -> Process:
     script = Path(article_worker.__file__)
     env = {**os.environ, "PGQUEUE_LAB_DSN": json.dumps(dict(stage.target.params))}
-    process = Process(name, [sys.executable, str(script), name, *flags], env=env, folder=stage.place.folder)
-    stage.processes.append(process)
+    process = stage.process(name, [sys.executable, str(script), name, *flags], env=env)
     stage.record.event(f"worker.py {' '.join((name, *flags))}: lease {article_worker.LEASE_SECONDS:g} s")
     return process
 

@@ -85,7 +85,7 @@ def partition(stage: Stage) -> None:
 @scenarios.add("refused", "The server refuses connections while a job runs: the worker waits, and completes it")
 def refused(stage: Stage) -> None:
     proxy = stage.proxy()
-    stage.enqueue("plain", gate="go")
+    stage.enqueue("outside", gate="go")
     worker = stage.worker("A", via=proxy.target, lease=LONG_LEASE)
     stage.until_reached(1)
     proxy.refusing = True
@@ -96,6 +96,7 @@ def refused(stage: Stage) -> None:
     proxy.refusing = False
     stage.record.event("connections are accepted again")
     stage.until_state(1, "done", 1)
+    stage.check_value("its result was kept", "SELECT result::text FROM django_pgqueue_job", '"finished"')
     _finish(stage)
 
 

@@ -72,14 +72,14 @@ def terminate_listener(stage: Stage) -> None:
 
 @scenarios.add("read-only", "The database turns read-only in the middle of a job, and back: the job ends once, as done")
 def read_only(stage: Stage) -> None:
-    jobs = [*stage.enqueue("plain", gate="go"), *stage.enqueue("plain")]
+    jobs = [*stage.enqueue("outside", gate="go"), *stage.enqueue("plain")]
     worker = stage.worker("A", lease=60)
     stage.until_reached(jobs[0])
     _set_read_only(stage, "on")
-    worker.wait_for_output("does not answer")
     stage.facts.quietly("SET default_transaction_read_only = off")
     stage.open_gate("go")
-    pause(1.0)  # let the worker try to write its ending, several times
+    worker.wait_for_output("does not answer")
+    stage.record.event("worker-A has tried to write the job's ending")
     stage.check_value(
         "while nothing can be written, the job stays the worker's own",
         f"SELECT state FROM django_pgqueue_job WHERE id = {jobs[0]}",
