@@ -59,9 +59,11 @@ def staff(db: None) -> Callable[..., Client]:
 
 
 @pytest.fixture
-def boss(admin_client: Client) -> Client:
-    """Return a client of a superuser."""
-    return admin_client
+def boss(db: None) -> Client:
+    """Return a client of a superuser; without a password, whose hashing takes longer than most tests here."""
+    client = Client()
+    client.force_login(User.objects.create(username="boss", is_staff=True, is_superuser=True))
+    return client
 
 
 @pytest.fixture
