@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ..log import logger
 from ..models import Job
 from ..outcomes import exhaust
 from ..signals import job_failed
 from ..states import Kind, State
-
-logger = logging.getLogger("django_pgqueue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

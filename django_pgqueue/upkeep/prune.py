@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db import connections
 
@@ -35,7 +36,7 @@ class Prune:
         return 0
 
     def _prune_page(self) -> tuple[int, bool]:
-        given = {
+        given: dict[str, Any] = {
             "after": self.after,
             "limit": self.page,
             "keep_done": self.keep_done,

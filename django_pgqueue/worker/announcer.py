@@ -12,13 +12,12 @@ from django.db import close_old_connections
 
 from ..compat import TaskError, TaskResultStatus, is_heard, task_finished
 from ..connections import close_all
+from ..log import logger
 from ..models import Job
 from ..outcomes import Ended
 from ..results import result_of_lease, sender_of, task_at
 from ..signals import job_failed
 from ..states import State
-
-logger = logging.getLogger("django_pgqueue")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
 
 from ..connections import is_about_data
+from ..log import logger
 from ..outcomes import Ended, Ending, end, failed, settle
 from ..payloads import ErrorText
-
-logger = logging.getLogger("django_pgqueue")
 
 Accepted = dict[tuple[int, int], tuple[str, datetime | None]]
 

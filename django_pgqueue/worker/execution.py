@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -15,17 +16,16 @@ from django.utils.module_loading import import_string
 from ..compat import Task, TaskResult, TaskResultStatus, is_heard, task_started
 from ..conf import Options
 from ..context import Holding, JobContext
-from ..context.fence import completing
+from ..context.fence import Block, completing
 from ..exceptions import JobCancelled, JobCrashed, JobTimeout, LeaseLost, Snooze
 from ..leases import Lease
+from ..log import logger
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
 from ..results import result_of_lease, sender_of, task_at
 from ..retry import next_delay
 from ..states import Kind
 from ..tasks import PgTask
-
-logger = logging.getLogger("django_pgqueue")
 
 
 class Execution:
@@ -35,6 +35,7 @@ class Execution:
         self._options = options
         self._adopted = adopted
         self._tasks: dict[str, Task] = {}
+        self._async: dict[str, bool] = {}
 
     def run(self, holding: Holding) -> Ending | None:
         """Run the job of a lease in a context of its own, and return its ending. Raises nothing.
@@ -48,24 +49,45 @@ class Execution:
     def _run(self, holding: Holding) -> Ending | None:
         task: Task | None = None
         try:
-            task = self._resolve(holding.lease.task)
-            self._adopt(holding, task)
-            _announce_start(holding.lease, task)
-            value = _call(task, holding)
-            return completed(holding.lease, holding.result if holding.completed else encode_result(value))
+            task = self._begin(holding)
+            return _done(holding, _call(task, holding))
         except BaseException as error:  # SystemExit and CancelledError end the job, not the worker
-            if holding.completed:
-                logger.warning(
-                    "Job %s raised %s after it was completed", holding.lease.job_id, type(error).__name__
-                )
-                return completed(
-                    holding.lease, holding.result
-                )  # accepted already: it ended under its own fence
-            if isinstance(error, LeaseLost) and error.verdict and error.job_id == holding.lease.job_id:
-                return None
-            if holding.abandoned:
-                return None  # timed out: its ending is already on its way
-            return self._ending_of(error, holding.lease, task)
+            return self._after(error, holding, task)
+
+    def is_async(self, holding: Holding) -> bool:
+        """Return whether the job's task is a coroutine function; not, if it cannot even be found."""
+        try:
+            return iscoroutinefunction(self._resolve(holding.lease.task).func)
+        except (
+            BaseException
+        ):  # whatever the module raises when imported: `run` meets it again, and records it
+            return False
+
+    async def arun(self, holding: Holding) -> Ending | None:
+        """Do as `run` for a coroutine function, on the running event loop."""
+        task: Task | None = None
+        try:
+            task = self._begin(holding)
+            return _done(holding, await _acall(task, holding))
+        except BaseException as error:
+            return self._after(error, holding, task)
+
+    def _begin(self, holding: Holding) -> Task:
+        task = self._resolve(holding.lease.task)
+        self._adopt(holding, task)
+        _announce_start(holding.lease, task)
+        return task
+
+    def _after(self, error: BaseException, holding: Holding, task: Task | None) -> Ending | None:
+        lease = holding.lease
+        if holding.completed:  # accepted already: it ended under its own fence
+            logger.warning("Job %s raised %s after it was completed", lease.job_id, type(error).__name__)
+            return completed(lease, holding.result)
+        if isinstance(error, LeaseLost) and error.verdict and error.job_id == lease.job_id:
+            return None  # refused and recorded
+        if holding.abandoned:
+            return None  # timed out: its ending is already on its way
+        return self._ending_of(error, lease, task)
 
     def timed_out(self, holding: Holding) -> Ending:
         """Return the ending of a job that has run for longer than its timeout."""
@@ -142,20 +164,39 @@ class Execution:
         return failed(lease, rendered, delay, kind, error)
 
 
-def _call(task: Task, holding: Holding) -> Any:
+def _done(holding: Holding, value: Any) -> Ending:
+    return completed(holding.lease, holding.result if holding.completed else encode_result(value))
+
+
+def _arguments(task: Task, holding: Holding) -> tuple[list[Any], dict[str, Any]]:
     holding.started = time.monotonic()
     args, kwargs = holding.lease.arguments()
     if task.takes_context:
         args = [JobContext(task_result=_running(holding.lease, task), holding=holding), *args]
-    if isinstance(task, PgTask) and task.transactional:
-        return _call_in_transaction(task, holding, args, kwargs)
-    return task.call(*args, **kwargs)
+    return args, kwargs
 
 
-def _call_in_transaction(task: Task, holding: Holding, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Run the whole body and the fenced completion as one transaction, holding the job's row all the while."""
+def _is_transactional(task: Task) -> bool:
+    return isinstance(task, PgTask) and task.transactional
+
+
+def _call(task: Task, holding: Holding) -> Any:
+    args, kwargs = _arguments(task, holding)
+    if not _is_transactional(task):
+        return task.call(*args, **kwargs)
+    # The whole body and the fenced completion are one transaction, which holds the job's row all the while.
     with completing(holding) as completion:
         completion.result = task.call(*args, **kwargs)
+    return None
+
+
+async def _acall(task: Task, holding: Holding) -> Any:
+    args, kwargs = _arguments(task, holding)
+    if not _is_transactional(task):
+        return await task.func(*args, **kwargs)
+    async with Block(lambda: completing(holding)) as completion:
+        completion.result = await task.func(*args, **kwargs)
+    return None
 
 
 def _running(lease: Lease, task: Task) -> TaskResult:

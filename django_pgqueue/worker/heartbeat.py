@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,12 +14,11 @@ from .. import sql
 from ..connections import adopt, close_all, discard
 from ..context import Holding
 from ..leases import push
+from ..log import logger
 from ..models import Job, Worker
 from ..rejections import Refused, record
 from ..signals import lease_lost
 from ..states import State
-
-logger = logging.getLogger("django_pgqueue")
 
 RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -14,8 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import adopt, close_all, discard, retry_conflicts
-
-logger = logging.getLogger("django_pgqueue")
+from ..log import logger
 
 
 class Chore(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 
@@ -11,8 +10,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import adopt, close_all, cut, discard
-
-logger = logging.getLogger("django_pgqueue")
+from ..log import logger
 
 WAIT_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 5.0

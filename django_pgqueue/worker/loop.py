@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -15,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..connections import adopt, close_all, discard, is_about_data, retry_conflicts, sqlstate
 from ..context import Holding
 from ..leases import Lease, claim, orphans, ready_queues, reclaim
+from ..log import logger
 from ..outcomes import Ending, released
 from ..states import Verdict
 from ..upkeep import Promote
@@ -24,8 +24,6 @@ from .prefetch import LONGEST_WAIT_SECONDS, Prefetch
 from .registry import Registry
 from .selection import Selection
 from .settings import WorkerSettings
-
-logger = logging.getLogger("django_pgqueue")
 
 SHORTEST_PAUSE = 0.005
 UNDEFINED_TABLE = "42P01"

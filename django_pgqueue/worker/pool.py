@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..context import Holding
@@ -27,11 +28,15 @@ class ThreadPool:
         run: Callable[[Holding], Ending | None],
         ended: Callable[[Holding, Ending | None], object],
         room: Callable[[int], Room],
+        hand_over: Callable[[Holding, Callable[[Ending | None], object]], bool],
+        cancel: Callable[[Holding], object],
     ) -> None:
         self._size = size
         self._run = run
         self._ended = ended
         self._room = room
+        self._hand_over = hand_over
+        self._cancel = cancel
         self._changed = threading.Condition()
         self._waiting: deque[Holding] = deque()
         self._busy = 0
@@ -75,9 +80,12 @@ class ThreadPool:
         comes back from a call stays as it is, and can no longer write anything fenced.
         """
         with self._changed:
-            if holding.abandoned or holding.thread_id is None:
+            if holding.abandoned:
                 return
             holding.abandoned = True
+            if holding.thread_id is None:  # a coroutine, or over by now
+                self._cancel(holding)
+                return
             self._busy -= 1
             self._stuck += 1
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
@@ -116,6 +124,9 @@ class ThreadPool:
         holding: Holding | None = None
         try:
             while (holding := self._next()) is not None:
+                began = time.monotonic()
+                if self._hand_over(holding, partial(self._finish, holding, began)):
+                    continue
                 holding.thread_id = threading.get_ident()
                 self._run_in(room, holding)
                 if holding.abandoned:
@@ -132,20 +143,28 @@ class ThreadPool:
         room.before()
         began = time.monotonic()
         ending = self._run(holding)
-        seconds = time.monotonic() - began
+        ran_until = time.monotonic()
         room.after()
         with self._changed:
             holding.thread_id = None  # from here on there is nothing to interrupt
             if holding.abandoned:
                 return
+        self._finish(holding, began, ending, ran_until)
+
+    def _finish(
+        self, holding: Holding, began: float, ending: Ending | None, ran_until: float | None = None
+    ) -> None:
+        with self._changed:
             self._busy -= 1
             self._ran += 1
-            self._seconds += seconds
+            self._seconds += (ran_until or time.monotonic()) - began
+            if ran_until is None and self._waiting:  # a coroutine's slot: no thread is on its way back
+                self._changed.notify()
         self._ended(holding, ending)
 
     def _next(self) -> Holding | None:
         with self._changed:
-            while not (self._waiting or self._stopping):
+            while not (self._stopping or (self._waiting and self._busy < self._size)):
                 self._changed.wait()
             if not self._waiting:
                 return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -15,10 +14,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ..context import Holding
+from ..log import logger
 from ..outcomes import Ended, Ending
 from .messages import Adopted, Announce, News, Ready, Result, Run, Stop
-
-logger = logging.getLogger("django_pgqueue")
 
 TICK_SECONDS = 0.25
 MOST_AT_ONCE = 16

@@ -15,10 +15,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import cut
 from ..hints import CHANNELS
+from ..log import logger
 from ..states import State
 from ..upkeep import Exhaust, Promote, Prune
 from .announcer import Announcer
 from .child import ChildSettings, spawn
+from .coroutines import Coroutines
 from .execution import Execution
 from .heartbeat import Heartbeat
 from .housekeeper import Housekeeper, Turn
@@ -30,8 +32,6 @@ from .processes import ProcessPool
 from .registry import Registry
 from .settings import WorkerSettings
 from .stopping import Signals
-
-logger = logging.getLogger("django_pgqueue")
 
 EXIT_OK = 0
 EXIT_BROKEN = 1
@@ -138,8 +138,11 @@ class Worker:
         return self._pool.is_busy
 
     def _threads(self, execution: Execution) -> ThreadPool:
+        coroutines = Coroutines(is_async=execution.is_async, run=execution.arun)
         return ThreadPool(
             self.settings.concurrency,
+            hand_over=coroutines.take,
+            cancel=coroutines.cancel,
             run=execution.run,
             ended=self._registry.end,
             room=lambda number: Hygiene(name=f"pgqueue {self.settings.id} job {number}"),

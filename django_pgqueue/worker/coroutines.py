@@ -1,0 +1,73 @@
+"""Async tasks: all those of a process run on one event loop, each in a context of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from functools import partial
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+
+from ..connections import close_all
+from ..context import Holding
+from ..outcomes import Ending
+
+Done = Callable[[Ending | None], object]
+
+
+class Coroutines:
+    """An event loop on a thread of its own, started with the first async job.
+
+    Code that blocks in a coroutine holds up the other coroutines of this process, but neither its threads
+    nor the heartbeat.
+    """
+
+    def __init__(
+        self, *, is_async: Callable[[Holding], bool], run: Callable[[Holding], Awaitable[Ending | None]]
+    ) -> None:
+        self._is_async = is_async
+        self._run = run
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+
+    def take(self, holding: Holding, done: Done) -> bool:
+        """Run the job here if its task is a coroutine function, and call `done` at its end; else return False."""
+        if not self._is_async(holding):
+            return False
+        self._started().call_soon_threadsafe(partial(self._begin, holding, done))
+        return True
+
+    def cancel(self, holding: Holding) -> None:
+        """Cancel the coroutine of a job that has run for too long."""
+        task = self._tasks.get(holding.lease.key)
+        if task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="pgqueue-coroutines", daemon=True
+                ).start()
+            return self._loop
+
+    def _begin(self, holding: Holding, done: Done) -> None:
+        assert self._loop is not None  # this runs on it
+        task = self._loop.create_task(self._serve(holding, done), context=Context())
+        self._tasks[holding.lease.key] = task
+
+    async def _serve(self, holding: Holding, done: Done) -> None:
+        """Run one job; its synchronous parts, and so its connections, have a thread to themselves."""
+        ending: Ending | None = None
+        try:
+            async with ThreadSensitiveContext() as context:
+                ending = await self._run(holding)
+                if context in SyncToAsync.context_to_thread_executor:  # there is a thread, with connections
+                    await sync_to_async(close_all, thread_sensitive=True)()
+        finally:
+            self._tasks.pop(holding.lease.key, None)
+            done(ending)
