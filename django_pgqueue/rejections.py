@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,11 +10,10 @@ from django.db import connections, router
 
 from . import sql
 from .connections import apart
+from .log import logger
 from .models import Job, Rejection
 from .signals import completion_rejected
 from .states import Action, Kind, State, Verdict
-
-logger = logging.getLogger("django_pgqueue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
