@@ -120,6 +120,7 @@ def raw_options(alias: str) -> Mapping[str, Any]:
     return options
 
 
-def uses_time_zones() -> bool:
-    """Return USE_TZ."""
-    return bool(settings.USE_TZ)
+def configured_database() -> str | None:
+    """Return the DATABASE option, if all of this queue's backends have the same; else None."""
+    given = {raw_options(alias).get("DATABASE") for alias in backend_aliases()}
+    return given.pop() if len(given) == 1 else None

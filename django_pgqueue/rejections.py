@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import connections, router
 
 from . import sql
+from .conf import configured_database
 from .connections import apart
 from .log import logger
 from .models import Job, Rejection
@@ -59,8 +60,8 @@ class Refused:
 
 
 def queue_database(using: str | None = None) -> str:
-    """Return the alias of the queue's database: `using`, or what the routers say for jobs."""
-    return using or router.db_for_write(Job)
+    """Return the alias of the queue's database: `using`, the DATABASE option, or what the routers say for jobs."""
+    return using or configured_database() or router.db_for_write(Job)
 
 
 def observe(job_ids: Iterable[int], *, using: str) -> dict[int, Observed]:
