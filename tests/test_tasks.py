@@ -318,7 +318,9 @@ def test_a_models_module_of_an_app_listed_before_may_have_tasks_report_143(tmp_p
     store.mkdir()
     (store / "__init__.py").touch()
     (store / "models.py").write_text(STORE.format(more=more))
-    code = "import django; django.setup(); from store.models import touch; print(touch.max_attempts, touch.name)"
+    code = (
+        "import django; django.setup(); from store.models import touch; print(touch.max_attempts, touch.name)"
+    )
     assert run_python(code, tmp_path, INSTALLED_APPS='["store", *INSTALLED_APPS]') == "2 touch"
 
 
