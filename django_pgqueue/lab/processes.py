@@ -48,7 +48,9 @@ def migrate(target: Target, folder: Path) -> None:
 class Process:
     """A real child process, its output in a file. `close` kills and reaps it, stopped or not."""
 
-    def __init__(self, name: str, command: Sequence[str], *, env: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, env: dict[str, str], log: Path, user: str | None = None
+    ) -> None:
         self.name = name
         self.log = log
         with self.log.open("ab") as output:
@@ -61,6 +63,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                user=user,
             )
 
     @property

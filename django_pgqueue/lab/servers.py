@@ -51,6 +51,11 @@ class Cluster:
             *("-o", f"-k '{self.sockets}'"),
         )
 
+    def ensure_started(self) -> None:
+        """Start it if it does not run."""
+        if not (self.data / "postmaster.pid").exists():
+            self.start()
+
     def stop(self, mode: str = "fast") -> None:
         """Stop it: `fast` ends the sessions in order, `immediate` is a crash."""
         self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
@@ -61,9 +66,13 @@ class Cluster:
             with suppress(NoServer):
                 self.stop("immediate")
 
+    def sibling(self, name: str) -> Cluster:
+        """Return another cluster of the same programs, not yet made."""
+        return Cluster(self._programs, self._folder, name, user=self._user)
+
     def standby(self, name: str) -> Cluster:
         """Return a new standby that has copied this running server and follows it; not yet started."""
-        other = Cluster(self._programs, self._folder, name, user=self._user)
+        other = self.sibling(name)
         other._make_folders()
         source = f"host={self.sockets} port={PORT} user={SUPERUSER} application_name={name}"
         self._run("pg_basebackup", "-D", other.data, "-R", "-X", "stream", "-c", "fast", "-d", source)

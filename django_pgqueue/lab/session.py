@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 
 from .recorder import Recorder
 from .target import APPLICATION, Target
+from .waiting import until
 
 
 class Session:
@@ -16,6 +18,7 @@ class Session:
     def __init__(self, name: str, target: Target, recorder: Recorder) -> None:
         self.name = name
         self.application = f"{APPLICATION} {name}"
+        self._target = target
         self.raw = target.connect(self.application)
         self._recorder = recorder
 
@@ -41,6 +44,19 @@ class Session:
         """Return the first value of a statement that is not part of the story."""
         row = self.raw.execute(statement, list(values) or None).fetchone()
         return None if row is None else row[0]
+
+    def reconnect(self, target: Target | None = None) -> None:
+        """Wait for a server that was away, and open the session anew."""
+        self._target = target or self._target
+
+        def opens() -> bool:
+            with suppress(psycopg.OperationalError):
+                self.raw = self._target.connect(self.application)
+                return True
+            return False
+
+        self.raw.close()
+        until(opens, f"session {self.name} opens", within=60)
 
     def close(self) -> None:
         """Close the session; what it had not committed is rolled back."""

@@ -62,7 +62,7 @@ class Stage:
     @property
     def facts(self) -> Session:
         """The session by which the lab looks at what has happened."""
-        if self._facts is None or self._facts.raw.closed or self._facts.raw.broken:
+        if self._facts is None:
             self._facts = self.session("facts")
         return self._facts
 
@@ -81,9 +81,12 @@ class Stage:
             raise Skip(f"the server refuses an unencrypted connection through the proxy: {error}") from None
         return proxy
 
-    def process(self, name: str, command: Sequence[str], *, env: dict[str, str]) -> Process:
+    def process(
+        self, name: str, command: Sequence[str], *, env: dict[str, str], user: str | None = None
+    ) -> Process:
         """Start a process that ends with the scenario; its output goes to a file of its own."""
-        process = Process(name, command, env=env, log=self.folder / f"{len(self.processes)}-{name}.log")
+        log = self.folder / f"{len(self.processes)}-{name}.log"
+        process = Process(name, command, env=env, log=log, user=user)
         self.processes.append(process)
         return process
 
@@ -95,22 +98,24 @@ class Stage:
         concurrency: int = 1,
         lease: float = LEASE_SECONDS,
         fencing: str = "token",
-        before: Sequence[str] = (),
+        listen: bool | None = None,
         more: Sequence[str] = (),
         env: dict[str, str] | None = None,
         wait: bool = True,
+        quiet: bool = False,
     ) -> Process:
         """Start a real `runworker` named `worker-LETTER`, and wait until it says that it works."""
-        options: dict[str, Any] = {"lease": lease, "fencing": fencing, "listen": self.place.listen}
+        options: dict[str, Any] = {"lease": lease, "fencing": fencing}
+        options["listen"] = self.place.listen if listen is None else listen
         name = f"worker-{letter}"
         command = [
-            *before,
             *(sys.executable, "-m", "django", "runworker", "--worker-id", name),
             *("--concurrency", str(concurrency), "--interval", "0.1", "--shutdown-timeout", "20", *more),
         ]
         children = environment(via or self.target, self.target, options)
         process = self.process(name, command, env={**children, **(env or {})})
-        self.record.event(f"{name} started: runworker --concurrency {concurrency} --lease {lease:g}")
+        if not quiet:
+            self.record.event(f"{name} started: runworker --concurrency {concurrency} --lease {lease:g}")
         if wait:
             process.wait_for_output("lease")
         return process
@@ -181,7 +186,11 @@ class Stage:
 
     def stop_workers(self) -> None:
         """Stop every living worker gracefully, and assert that each says 0."""
-        living = [process for process in self.processes if process.returncode is None]
+        living = [
+            process
+            for process in self.processes
+            if process.returncode is None and process.name.startswith("worker-")
+        ]
         for process in living:
             process.stop()
         for process in living:

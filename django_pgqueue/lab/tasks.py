@@ -55,9 +55,12 @@ def mail(context: JobContext, gate: str | None = None, keyed: bool = True, fail_
 
 
 @task(takes_context=True, max_attempts=MANY_ATTEMPTS)
-def outside(context: JobContext, gate: str | None = None) -> str:
+def outside(context: JobContext, gate: str | None = None, seconds: float = 0.0) -> str:
     """Need nothing of the queue's database, so that an outage there is only the worker's to bear."""
-    _reach(context, "body", gate, 0.0)
+    facts.tell(context.job_id, context.generation, "body")
+    if gate is not None:
+        facts.wait_for_gate(gate)
+    pause(seconds)
     return "finished"
 
 
