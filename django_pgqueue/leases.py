@@ -211,8 +211,8 @@ def sort_out(leases: Sequence[Lease], action: Action, *, using: str) -> list[Ref
     """Say of each lease whose write changed nothing how it was refused; None if it still owns its job."""
     if not leases:
         return []
-    seen = observe((lease.job_id for lease in leases), using=using)
-    return [_judged(lease, action, seen.get(lease.job_id)) for lease in leases]
+    seen = observe([lease.key for lease in leases], using=using)
+    return [_judged(lease, action, seen.get(lease.key)) for lease in leases]
 
 
 def _judged(lease: Lease, action: Action, row: Observed | None) -> Refused | None:

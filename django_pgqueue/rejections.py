@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -46,6 +46,12 @@ class Refused:
     observed: Observed | None
 
     @property
+    def state_left(self) -> str | None:
+        """The state that this generation left the job in, if the row still shows it."""
+        seen = self.observed
+        return seen.state if seen is not None and seen.generation == self.generation else None
+
+    @property
     def late_by(self) -> timedelta | None:
         """How long after the loss the write came; None where the row does not tell."""
         seen = self.observed
@@ -64,21 +70,22 @@ def queue_database(using: str | None = None) -> str:
     return using or configured_database() or router.db_for_write(Job)
 
 
-def observe(job_ids: Iterable[int], *, using: str) -> dict[int, Observed]:
-    """Return what the rows of these jobs say now; a job without a row is left out."""
+def observe(keys: Collection[tuple[int, int]], *, using: str) -> dict[tuple[int, int], Observed]:
+    """Return what the rows of these leases, (job id, generation), say now; one without a row is left out."""
+    given = {"ids": [job_id for job_id, _ in keys], "generations": [generation for _, generation in keys]}
     with connections[using].cursor() as cursor:
-        cursor.execute(sql.OBSERVE, {"ids": sorted(set(job_ids))})
+        cursor.execute(sql.OBSERVE, given)
         rows = cursor.fetchall()
     return {
-        row[0]: Observed(
+        (row[0], row[1]): Observed(
             job_id=row[0],
-            generation=row[1],
-            state=row[2],
-            lease_until=row[3],
-            last_attempted_at=row[4],
-            finished_at=row[5],
-            now=row[6],
-            failed_as=row[7],
+            generation=row[2],
+            state=row[3],
+            lease_until=row[4],
+            last_attempted_at=row[5],
+            finished_at=row[6],
+            now=row[7],
+            failed_as=row[8],
         )
         for row in rows
     }
@@ -92,8 +99,10 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
     """
     if observed is None:
         return Verdict.MISSING
+    has_failed = observed.failed_as not in (None, Kind.LEASE_EXPIRED)
     if observed.generation > generation:
-        return Verdict.SUPERSEDED
+        # Its own failure is on record: another attempt has begun since, as it should.
+        return Verdict.ALREADY_ACCEPTED if action == Action.FAIL and has_failed else Verdict.SUPERSEDED
     if observed.generation < generation:
         return Verdict.NOT_RUNNING  # this claim was never committed
     if observed.state == State.RUNNING:
@@ -102,7 +111,7 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
     given_back = observed.state in (State.READY, State.SCHEDULED, State.CANCELLED)
     repeated = {
         Action.COMPLETE: observed.state == State.DONE,
-        Action.FAIL: observed.failed_as not in (None, Kind.LEASE_EXPIRED) and observed.state != State.DONE,
+        Action.FAIL: has_failed and observed.state != State.DONE,
         Action.RELEASE: observed.failed_as is None and given_back,
     }.get(action, False)
     return Verdict.ALREADY_ACCEPTED if repeated else Verdict.NOT_RUNNING

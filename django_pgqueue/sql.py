@@ -178,8 +178,7 @@ END = """
         run_after = CASE WHEN d.state = 'scheduled' THEN clock_timestamp() + d.delay ELSE j.run_after END,
         finished_at = CASE WHEN d.state IN ('ready', 'scheduled') THEN NULL ELSE clock_timestamp() END,
         result = d.result::jsonb
-    FROM held AS d
-    WHERE j.id = d.id AND j.id = ANY (%(ids)s::bigint[])
+    FROM held AS d WHERE j.id = d.id
     RETURNING j.id, j.generation, j.state, j.finished_at
 """
 
@@ -195,16 +194,20 @@ RENEW = """
         ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
     )
     UPDATE django_pgqueue_job AS j SET lease_until = clock_timestamp() + held.lease
-    FROM held WHERE j.id = held.id AND j.id = ANY (%(ids)s::bigint[])
+    FROM held WHERE j.id = held.id
     RETURNING j.id, j.generation, j.cancel_requested_at IS NOT NULL
 """
 
-# What the rows of refused writes say now, and as what their present generation is known to have failed. No lock.
+# What the rows of refused writes say now, and as what the writer's own generation is known to have failed. No lock.
+# Primary key of the jobs, foreign key of the failures.
 OBSERVE = """
-    SELECT j.id, j.generation, j.state, j.lease_until, j.last_attempted_at, j.finished_at, clock_timestamp(),
+    SELECT asked.id, asked.generation, j.generation, j.state, j.lease_until, j.last_attempted_at, j.finished_at,
+           clock_timestamp(),
            (SELECT f.kind FROM django_pgqueue_failure AS f
-            WHERE f.job_id = j.id AND f.generation = j.generation ORDER BY f.id DESC LIMIT 1)
-    FROM django_pgqueue_job AS j WHERE j.id = ANY (%(ids)s::bigint[])
+            WHERE f.job_id = j.id AND f.generation = asked.generation ORDER BY f.id DESC LIMIT 1)
+    FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[]) AS asked (id, generation)
+    JOIN django_pgqueue_job AS j ON j.id = asked.id
+    WHERE j.id = ANY (%(ids)s::bigint[])
 """
 
 # Running jobs whose present generation belongs to this worker: among them claims whose reply was lost. Index:

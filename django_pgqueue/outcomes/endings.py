@@ -46,7 +46,7 @@ class Ended:
     """The reply to one ending: its verdict, the state the job went to if accepted, or `busy` if its row was locked."""
 
     ending: Ending
-    verdict: Verdict | None
+    verdict: Verdict | None = None
     state: str | None = None
     finished_at: datetime | None = None
 
@@ -156,7 +156,7 @@ def settle(
     for action, asked in rest.items():
         judged = sort_out([item.lease for item in asked], action, using=using)
         replies += [
-            Ended(ending=item, verdict=reply.verdict if reply else None)
+            Ended(ending=item, verdict=reply.verdict, state=reply.state_left) if reply else Ended(ending=item)
             for item, reply in zip(asked, judged, strict=True)
         ]
         refused += [reply for reply in judged if reply and reply.verdict.is_rejection]

@@ -15,7 +15,7 @@ from ..connections import adopt, close_all, discard, is_about_data, retry_confli
 from ..context import Holding
 from ..leases import Lease, claim, orphans, ready_queues, reclaim
 from ..log import logger
-from ..outcomes import Ending, released
+from ..outcomes import Ended, Ending, released
 from ..states import Verdict
 from ..upkeep import Promote
 from .announcer import Announcer
@@ -241,16 +241,21 @@ class Loop:
         self._pool.submit(holdings)
 
     def _settle(self, endings: list[Ending], accepted: Accepted) -> None:
+        """Take the verdicts; an ending that was not accepted, and cannot be judged now, is asked again."""
+        through = [ending for ending in endings if ending.lease.key in accepted]
+        self._take(self._completer.settle(through, accepted))
+        rest = [ending for ending in endings if ending.lease.key not in accepted]
         try:
-            replies = self._completer.settle(endings, accepted)
+            replies = self._completer.settle(rest, accepted)
         except BaseException:
-            # Nothing is lost: asked again, an ending that went through is already accepted.
-            self._registry.put_back(endings)
+            self._registry.put_back(rest)
             raise
         self._registry.put_back([reply.ending for reply in replies if reply.busy])
-        over = [reply for reply in replies if not reply.busy]
-        self._registry.forget([reply.ending.lease for reply in over])
-        for reply in over:
+        self._take([reply for reply in replies if not reply.busy])
+
+    def _take(self, replies: Sequence[Ended]) -> None:
+        self._registry.forget([reply.ending.lease for reply in replies])
+        for reply in replies:
             if reply.verdict in (Verdict.ACCEPTED, Verdict.ALREADY_ACCEPTED):
                 self._announcer.announce(reply)
 
