@@ -6,20 +6,21 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import adopt, close_all, discard, is_about_data, retry_conflicts, sqlstate
 from ..context import Holding
-from ..leases import Lease, claim, orphans, ready_queues, reclaim
-from ..log import logger
+from ..leases import Lease, ready_queues
 from ..outcomes import Ended, Ending, released
 from ..states import Verdict
 from ..upkeep import Promote
 from .announcer import Announcer
+from .claimer import Claimer
 from .completer import Accepted, Completer
+from .outage import Outage
+from .pool import Pool
 from .prefetch import LONGEST_WAIT_SECONDS, Prefetch
 from .registry import Registry
 from .selection import Selection
@@ -27,40 +28,8 @@ from .settings import WorkerSettings
 
 SHORTEST_PAUSE = 0.005
 UNDEFINED_TABLE = "42P01"
-LONGEST_OUTAGE_PAUSE = 5.0
 LONGEST_LOCKED_PAUSE = 0.25
 TIMEOUT_PAUSE = 0.25
-SLOWEST_RECLAIM_SECONDS = 3.0
-OUTAGE_LOG_SECONDS = 30.0
-
-
-class Pool(Protocol):
-    """What the loop asks of a pool."""
-
-    @property
-    def free(self) -> int:
-        """How many more jobs there is a slot for."""
-        ...
-
-    def submit(self, holdings: Sequence[Holding]) -> None:
-        """Run these jobs."""
-        ...
-
-    def take_unstarted(self) -> list[Holding]:
-        """Return the jobs that have not begun."""
-        ...
-
-    def take_measure(self) -> tuple[int, float]:
-        """Return how many jobs have ended since the last call, and for how many seconds they ran."""
-        ...
-
-    def longest_wait(self) -> float:
-        """Return for how many seconds the first waiting job has waited."""
-        ...
-
-    def abandon(self, holding: Holding) -> None:
-        """Give up on a job that has run for too long."""
-        ...
 
 
 class Loop:
@@ -89,16 +58,15 @@ class Loop:
         self._timed_out = timed_out
         self._has_timeouts = False
         self._completer = Completer(using=settings.using)
-        self._selection = Selection(
+        selection = Selection(
             settings.queues, settings.excluded, look_up=lambda: ready_queues(using=settings.using)
         )
+        self._claimer = Claimer(settings, queues=selection, held=registry.keys)
         self._prefetch = Prefetch(settings.concurrency)
         self._claimed = 0
         self._pause = SHORTEST_PAUSE
-        self._reclaim_at = 0.0
         self._uncertain = False
-        self._outage_since: float | None = None
-        self._outage_logged_at = 0.0
+        self._outage = Outage()
         self._give_up_at: float | None = None
         self._has_worked = False
         self.fatal: str | None = None
@@ -124,17 +92,17 @@ class Loop:
             self._give_up_at = time.monotonic() + self._settings.shutdown_timeout.total_seconds()
         gone = len(self._registry) == 0
         # With the database away, what cannot be written by now is left to the leases.
-        return gone or (self._outage_since is not None and time.monotonic() > self._give_up_at)
+        return gone or (self._outage.is_on and time.monotonic() > self._give_up_at)
 
     def _guarded_cycle(self) -> None:
         self.busy_since = time.monotonic()
         try:
             self._cycle()
-            self._note_recovery()
+            self._outage.over()
             self._has_worked = True
         except (DatabaseError, InterfaceError) as error:
             self._uncertain = True  # the commit of a claim may have succeeded
-            self._note_outage(error)
+            self._pause = self._outage.note(error)
             if sqlstate(error) == UNDEFINED_TABLE and not self._has_worked:
                 self.fatal = (
                     f"The queue's tables are missing in database {self._settings.using!r}: "
@@ -186,8 +154,7 @@ class Loop:
     def _exchange_once(self, endings: list[Ending], room: int) -> tuple[Accepted, list[Lease]]:
         with transaction.atomic(using=self._settings.using):
             accepted = self._completer.end(endings)
-            leases = self._reclaim(room)
-            leases += self._claim(room - len(leases))
+            leases = self._claimer.take(room)
         return accepted, leases
 
     def _room(self) -> int:
@@ -199,46 +166,17 @@ class Loop:
             room = min(room, self._settings.max_tasks - self._claimed)
         return room
 
-    def _reclaim(self, room: int) -> list[Lease]:
-        if room <= 0 or time.monotonic() < self._reclaim_at:
-            return []
-        seconds = min(self._settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
-        self._reclaim_at = time.monotonic() + seconds * random.uniform(0.8, 1.2)
-        return reclaim(
-            worker=self._settings.id,
-            queues=self._settings.queues,
-            excluded=sorted(self._settings.excluded),
-            held=self._registry.keys(),
-            limit=room,
-            lease=self._settings.lease,
-            using=self._settings.using,
-        )
-
-    def _claim(self, room: int) -> list[Lease]:
-        if room <= 0:
-            return []
-        leases: list[Lease] = []
-        queues = self._selection.queues()
-        if queues:
-            leases = claim(
-                worker=self._settings.id,
-                queues=queues,
-                limit=room,
-                lease=self._settings.lease,
-                after=self._selection.after(),
-                using=self._settings.using,
-            )
-        self._selection.claimed(leases, room)
-        return leases
-
     def _start(self, leases: list[Lease], sent_at: float) -> None:
         self._claimed += len(leases)
+        self._pool.submit(self._hold(leases, sent_at))
+
+    def _hold(self, leases: list[Lease], sent_at: float) -> list[Holding]:
         holdings = [
             Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
             for lease in leases
         ]
         self._registry.add(holdings)
-        self._pool.submit(holdings)
+        return holdings
 
     def _settle(self, endings: list[Ending], accepted: Accepted) -> None:
         """Take the verdicts; an ending that was not accepted, and cannot be judged now, is asked again."""
@@ -260,22 +198,12 @@ class Loop:
                 self._announcer.announce(reply)
 
     def _adopt_orphans(self) -> None:
-        """Find claims whose reply was lost: in the table under this worker's id, and not in the registry."""
-        known = frozenset(self._registry.keys())
+        """Hold, and give back, the claims whose reply was lost."""
         sent_at = time.monotonic()
-        found = orphans(
-            worker=self._settings.id, known=known, lease=self._settings.lease, using=self._settings.using
-        )
+        found = self._claimer.orphans()
         self._uncertain = False
-        for lease in found:
-            logger.warning(
-                "Job %s: its claim had gone through although the reply was lost",
-                lease.job_id,
-                extra={"event": "claim_recovered", "job_id": lease.job_id, "generation": lease.generation},
-            )
-            holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._settings.using)
-            self._registry.add([holding])
-            self._registry.end(holding, released(lease))
+        for holding in self._hold(found, sent_at):
+            self._registry.end(holding, released(holding.lease))
 
     def _give_back(self) -> None:
         """Release what no thread has begun; after the shutdown timeout also what is still running."""
@@ -321,26 +249,3 @@ class Loop:
         if len(self._registry) or self._registry.has_endings or self._room() <= 0:
             return False
         return Promote(using=self._settings.using).run_once() == 0
-
-    def _note_outage(self, error: BaseException) -> None:
-        now = time.monotonic()
-        if self._outage_since is None:
-            self._outage_since = now
-            self._outage_logged_at = -OUTAGE_LOG_SECONDS
-            self._pause = 0.05
-        self._pause = min(self._pause * 2, LONGEST_OUTAGE_PAUSE)
-        if now - self._outage_logged_at >= OUTAGE_LOG_SECONDS:
-            self._outage_logged_at = now
-            line = str(error).strip().partition("\n")[0][:300]
-            logger.warning(
-                "The database does not answer (%s: %s); waiting",
-                type(error).__name__,
-                line,
-                extra={"event": "outage"},
-            )
-
-    def _note_recovery(self) -> None:
-        if self._outage_since is not None:
-            seconds = time.monotonic() - self._outage_since
-            self._outage_since = None
-            logger.warning("The database is back after %.1f s", seconds, extra={"event": "outage_over"})

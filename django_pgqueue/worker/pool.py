@@ -15,6 +15,35 @@ from ..exceptions import JobTimeout
 from ..outcomes import Ending
 
 
+class Pool(Protocol):
+    """What the loop asks of a pool."""
+
+    @property
+    def free(self) -> int:
+        """How many more jobs there is a slot for."""
+        ...
+
+    def submit(self, holdings: Sequence[Holding]) -> None:
+        """Run these jobs."""
+        ...
+
+    def take_unstarted(self) -> list[Holding]:
+        """Return the jobs that have not begun."""
+        ...
+
+    def take_measure(self) -> tuple[int, float]:
+        """Return how many jobs have ended since the last call, and for how many seconds they ran."""
+        ...
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds the first waiting job has waited."""
+        ...
+
+    def abandon(self, holding: Holding) -> None:
+        """Give up on a job that has run for too long."""
+        ...
+
+
 class ThreadPool:
     """`size` daemon threads; `free` counts the slots a claim may fill.
 

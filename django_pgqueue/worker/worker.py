@@ -20,13 +20,14 @@ from ..states import State
 from ..upkeep import Exhaust, Promote, Prune
 from .announcer import Announcer
 from .child import ChildSettings, spawn
+from .claimer import SLOWEST_RECLAIM_SECONDS
 from .coroutines import Coroutines
 from .execution import Execution
 from .heartbeat import Heartbeat
 from .housekeeper import Housekeeper, Turn
 from .hygiene import Hygiene
 from .listener import Listener
-from .loop import SLOWEST_RECLAIM_SECONDS, Loop
+from .loop import Loop
 from .pool import ThreadPool
 from .processes import ProcessPool
 from .registry import Registry
