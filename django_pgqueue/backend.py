@@ -22,7 +22,7 @@ from .compat import (
     is_heard,
     task_enqueued,
 )
-from .conf import MAX_MAX_ATTEMPTS, Options, backend_aliases, read_options
+from .conf import MAX_MAX_ATTEMPTS, MAX_QUEUE_NAME, Options, backend_aliases, read_options
 from .payloads import encode_payload, storable
 from .retry import LONGEST
 from .states import Fencing
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .enqueueing import Request
 
 MAX_TASK_PATH = 500
-MAX_QUEUE_NAME = 100
 MAX_UNIQUE_KEY = 255
 LARGEST_ID = 2**63 - 1
 FARTHEST = timedelta(days=36500)

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import find_commands
 from django.db import connections
 
-from .conf import backend_aliases, queues_of, raw_options, read_options
+from .conf import backend_aliases, queues_of, queues_problem, raw_options, read_options
 from .rejections import queue_database
 
 
@@ -32,6 +32,9 @@ def check_backend(alias: str) -> list[CheckMessage]:
         options = read_options(alias, raw_options(alias))
     except ImproperlyConfigured as error:
         return [Error(str(error), hint="See the table of options in the README.", id="django_pgqueue.E001")]
+    if problem := queues_problem(alias):
+        hint = "Write a list, such as ['default', 'emails']; an empty one allows any name."
+        return [Error(problem, hint=hint, id="django_pgqueue.E004")]
     database = queue_database(options.database)
     if connections[database].vendor != "postgresql":
         return [

@@ -16,6 +16,7 @@ from .states import Fencing
 BACKEND_PATH = "django_pgqueue.backend.PgQueueBackend"
 SHORTEST = timedelta(milliseconds=100)
 LONGEST = timedelta(days=365)
+MAX_QUEUE_NAME = 100
 MAX_MAX_ATTEMPTS = 1_000_000
 
 _DURATIONS = ("lease", "heartbeat", "poll_interval", "keep_done", "keep_failed", "timeout")
@@ -110,7 +111,20 @@ def backend_aliases() -> list[str]:
 
 def queues_of(alias: str) -> set[str]:
     """Return the QUEUES of one backend; an empty set means that any queue name is allowed."""
-    return set(settings.TASKS[alias].get("QUEUES", ["default"]))
+    return set(_raw_queues(alias)) if queues_problem(alias) is None else set()
+
+
+def queues_problem(alias: str) -> str | None:
+    """Say what is wrong with the QUEUES of one backend; a str would be taken as one queue per letter."""
+    queues = _raw_queues(alias)
+    is_list = isinstance(queues, list | tuple | set | frozenset)
+    if is_list and all(isinstance(name, str) and 0 < len(name) <= MAX_QUEUE_NAME for name in queues):
+        return None
+    return f"TASKS[{alias!r}]['QUEUES'] must be a list of names of 1 to {MAX_QUEUE_NAME} characters, not {queues!r}"
+
+
+def _raw_queues(alias: str) -> Any:
+    return settings.TASKS[alias].get("QUEUES", ["default"])
 
 
 def raw_options(alias: str) -> Mapping[str, Any]:
@@ -122,5 +136,6 @@ def raw_options(alias: str) -> Mapping[str, Any]:
 
 def configured_database() -> str | None:
     """Return the DATABASE option, if all of this queue's backends have the same; else None."""
-    given = {raw_options(alias).get("DATABASE") for alias in backend_aliases()}
-    return given.pop() if len(given) == 1 else None
+    options = [raw_options(alias) for alias in backend_aliases()]
+    given = [item.get("DATABASE") if isinstance(item, Mapping) else None for item in options]
+    return given[0] if given and all(item == given[0] for item in given) else None
