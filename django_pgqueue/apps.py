@@ -15,5 +15,10 @@ class DjangoPgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks; late, because checks may only be registered once apps are loaded."""
-        from . import checks  # noqa: F401
+        """Register the system checks and the counters; late, because they need apps that are loaded."""
+        from . import (
+            checks,  # noqa: F401
+            metrics,
+        )
+
+        metrics.install()
