@@ -152,49 +152,55 @@ READY_QUEUES = """
     SELECT queue FROM names WHERE queue IS NOT NULL
 """
 
-# Ends each (id, generation) as asked, if that generation still owns its job. `j.id = ANY` beside the join, or the
-# planner walks pgqueue_job_running; so: primary key. {wait} is '' (wait for a locked row, as a fence must) or
-# 'SKIP LOCKED' (a batch of a worker must not stand behind one row). A job whose cancellation was requested ends as
-# cancelled instead of waiting again, and one without attempts left as failed.
-END = """
+_ENDS_AS = """CASE WHEN e.state NOT IN ('ready', 'scheduled') THEN e.state
+                     WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                     WHEN j.attempts - e.gives_back::int >= j.max_attempts THEN 'failed'
+                     ELSE e.state END"""
+
+# Ends each (id, generation) as asked, if that generation still owns its job. Locks in id order, then changes what is
+# locked: `j.id = ANY` in both parts, so that each is one walk down an index for the whole batch (pgqueue_job_running or
+# the primary key). {wait} is '' (wait for a locked row, as a fence must) or 'SKIP LOCKED' (a batch of a worker must not
+# stand behind one row). Strict fencing is asked again after the wait: the lease may have run out in it. A job whose
+# cancellation was requested ends as cancelled instead of waiting again, and one without attempts left as failed.
+END = f"""
     WITH ending AS MATERIALIZED (
         SELECT * FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(states)s::text[], %(stricts)s::bool[],
                              %(gives_back)s::bool[], %(delays)s::interval[], %(results)s::text[])
             AS e (id, generation, state, strict, gives_back, delay, result)
     ), held AS MATERIALIZED (
-        SELECT j.id, e.gives_back, e.delay, e.result,
-               CASE WHEN e.state NOT IN ('ready', 'scheduled') THEN e.state
-                    WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
-                    WHEN j.attempts - e.gives_back::int >= j.max_attempts THEN 'failed'
-                    ELSE e.state END AS state
+        SELECT j.id
         FROM django_pgqueue_job AS j JOIN ending AS e ON e.id = j.id AND e.generation = j.generation
         WHERE j.id = ANY (%(ids)s::bigint[]) AND j.state = 'running'
           AND (NOT e.strict OR j.lease_until > clock_timestamp())
-        ORDER BY j.id FOR UPDATE OF j {wait}
+        ORDER BY j.id FOR UPDATE OF j {{wait}}
     )
     UPDATE django_pgqueue_job AS j
-    SET state = d.state, lease_until = NULL,
-        attempts = GREATEST(j.attempts - d.gives_back::int, 0),
-        run_after = CASE WHEN d.state = 'scheduled' THEN clock_timestamp() + d.delay ELSE j.run_after END,
-        finished_at = CASE WHEN d.state IN ('ready', 'scheduled') THEN NULL ELSE clock_timestamp() END,
-        result = d.result::jsonb
-    FROM held AS d WHERE j.id = d.id
+    SET state = {_ENDS_AS}, lease_until = NULL,
+        attempts = GREATEST(j.attempts - e.gives_back::int, 0),
+        run_after = CASE {_ENDS_AS} WHEN 'scheduled' THEN clock_timestamp() + e.delay ELSE j.run_after END,
+        finished_at = CASE WHEN {_ENDS_AS} IN ('ready', 'scheduled') THEN NULL ELSE clock_timestamp() END,
+        result = e.result::jsonb
+    FROM ending AS e
+    WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND j.state = 'running' AND e.id = j.id
+      AND e.generation = j.generation AND (NOT e.strict OR j.lease_until > clock_timestamp())
     RETURNING j.id, j.generation, j.state, j.finished_at
 """
 
 # Pushes leases ahead: exactly the (id, generation) pairs given. Never waits: the job's own fence may hold its row.
-# A HOT update, because no index contains lease_until. Primary key, as END.
+# A HOT update, because no index contains lease_until. Walks and lock order as END.
 RENEW = """
     WITH held AS MATERIALIZED (
-        SELECT j.id, w.lease FROM django_pgqueue_job AS j
-        JOIN unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(leases)s::interval[], %(stricts)s::bool[])
-            AS w (id, generation, lease, strict) ON w.id = j.id AND w.generation = j.generation
+        SELECT j.id FROM django_pgqueue_job AS j
+        JOIN unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(stricts)s::bool[])
+            AS w (id, generation, strict) ON w.id = j.id AND w.generation = j.generation
         WHERE j.id = ANY (%(ids)s::bigint[]) AND j.state = 'running'
           AND (NOT w.strict OR j.lease_until > clock_timestamp())
         ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
     )
-    UPDATE django_pgqueue_job AS j SET lease_until = clock_timestamp() + held.lease
-    FROM held WHERE j.id = held.id
+    UPDATE django_pgqueue_job AS j SET lease_until = clock_timestamp() + w.lease
+    FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(leases)s::interval[]) AS w (id, generation, lease)
+    WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND j.state = 'running' AND w.id = j.id
+      AND w.generation = j.generation
     RETURNING j.id, j.generation, j.cancel_requested_at IS NOT NULL
 """
 
