@@ -89,7 +89,8 @@ class Housekeeper:
         except (DatabaseError, InterfaceError) as error:
             self._failures += 1
             if self._failures in (1, 10, 100, 1000):
-                logger.warning("Upkeep failed (%s); trying again", error, extra={"event": "upkeep_failed"})
+                line = str(error).strip().partition("\n")[0][:200]
+                logger.warning("Upkeep failed (%s); trying again", line, extra={"event": "upkeep_failed"})
             discard(self._using)
             self.connection = connections[self._using]
             turn.next_at = time.monotonic() + max(pause, min(0.5 * self._failures, 5.0))

@@ -70,6 +70,7 @@ class Loop:
         self._give_up_at: float | None = None
         self._has_worked = False
         self.fatal: str | None = None
+        self.tried = threading.Event()  # the first cycle is over, however it went
         self.busy_since: float | None = None
         self.connection: BaseDatabaseWrapper | None = None
 
@@ -113,6 +114,7 @@ class Loop:
             self.connection = connections[self._settings.using]
         finally:
             self.busy_since = None
+            self.tried.set()
 
     def _cycle(self) -> None:
         if self._stopping.is_set():

@@ -171,7 +171,10 @@ class Worker:
     ) -> threading.Thread:
         def guarded() -> None:
             try:
-                body()
+                if over is None:
+                    self._loop.tried.wait()  # it says what is wrong with the database, if anything is
+                if not self.fatal:
+                    body()
             except BaseException:
                 logger.critical(
                     "The %s thread of the worker broke", name, exc_info=True, extra={"event": "broken"}
