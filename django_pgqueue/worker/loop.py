@@ -103,13 +103,14 @@ class Loop:
             self._has_worked = True
         except (DatabaseError, InterfaceError) as error:
             self._uncertain = True  # the commit of a claim may have succeeded
-            self._pause = self._outage.note(error)
             if sqlstate(error) == UNDEFINED_TABLE and not self._has_worked:
                 self.fatal = (
                     f"The queue's tables are missing in database {self._settings.using!r}: "
                     f"run manage.py migrate --database={self._settings.using}"
                 )
                 self._stopping.set()
+            else:
+                self._pause = self._outage.note(error)
             discard(self._settings.using)
             self.connection = connections[self._settings.using]
         finally:

@@ -184,6 +184,7 @@ class Worker:
             finally:
                 # No other thread pokes: one that outlives `run` would write into a pipe that is closed by then.
                 if over is not None:
+                    self._loop.tried.set()
                     over.set()
                     self._signals.poke()
 
