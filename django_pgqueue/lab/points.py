@@ -1,7 +1,17 @@
-"""Points in a worker's statements where a trap may hold its commit; a test checks that the statements have them."""
+"""Statements of a worker before whose commit, or before the reply to it, a trap may hold it."""
 
 from __future__ import annotations
 
-CLAIM = "SET state = 'running', generation = j.generation + 1"
-END = "SET state = d.state, lease_until = NULL"
+from .. import sql
+
+
+def _words_of(words: str, *statements: str) -> str:
+    """Return the words by which a statement is known on its way, if it has them. Raises LookupError."""
+    if not all(words in statement for statement in statements):
+        raise LookupError(f"a trap looks for {words!r}, which its statement no longer has")
+    return words
+
+
+CLAIM = _words_of("generation = j.generation + 1", sql.CLAIM, sql.RECLAIM)
+END = _words_of("WITH ending AS MATERIALIZED", sql.END)
 EFFECT = 'INSERT INTO "django_pgqueue_effect"'

@@ -7,6 +7,7 @@ import pwd
 import socket
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 import psycopg
 
@@ -105,8 +106,8 @@ def _start_pgbouncer(stage: Stage, program: str) -> Target:
         "pool_mode = transaction\ndefault_pool_size = 4\nserver_fast_close = 1\n"
     )
     user = None
-    if os.geteuid() == 0:  # pgbouncer refuses root; its own user need not exist
-        user = "postgres" if _exists("postgres") else "nobody"
+    if os.geteuid() == 0:  # pgbouncer refuses root
+        user = _who_reaches(stage.target)
         for path in (stage.place.folder, stage.folder):
             path.chmod(0o711)
         os.chown(settings, pwd.getpwnam(user).pw_uid, -1)
@@ -125,10 +126,12 @@ def _answers(target: Target) -> bool:
     return False
 
 
-def _exists(user: str) -> bool:
-    with suppress(KeyError):
-        return bool(pwd.getpwnam(user))
-    return False
+def _who_reaches(target: Target) -> str:
+    """Return a user other than root that may open the server's socket: its owner."""
+    host = target.params["host"]
+    if host.startswith("/") and (owner := Path(host, f".s.PGSQL.{target.params['port']}").stat().st_uid):
+        return pwd.getpwuid(owner).pw_name
+    return "nobody"
 
 
 def _free_port() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import OperationalError, connections
 
 from ...lab.keys import wait_for_key
 from ...lab.runner import UnknownScenario, Wish, chosen, run
@@ -53,8 +53,8 @@ class Command(BaseCommand):
             return
         try:
             code = run(_wish(options), self.stdout._out)
-        except NoServer as error:
-            raise CommandError(str(error), returncode=USAGE) from None
+        except (NoServer, OperationalError) as error:
+            raise CommandError(f"no server to work on: {error}", returncode=USAGE) from None
         if code:
             raise CommandError("interrupted" if code > 1 else "not every assertion held", returncode=code)
 
