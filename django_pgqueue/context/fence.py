@@ -88,25 +88,38 @@ def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
     """Do as `fenced`, and end the job as done in the same commit.
 
     If the reply to the commit is lost, the row tells whether it happened: done by this same generation means
-    that it did, and the block's writes with it.
+    that it did, and the block's writes with it. Inside a transaction of the caller's the job ends with that
+    one's commit, or goes on if it rolls back.
     """
     completion = Completion(result)
     ending: Ending | None = None
+    nested = connections[holding.using].in_atomic_block
+
+    def note() -> None:
+        if ending is not None:
+            holding.result = ending.result
+            holding.completed = True
+
+    if holding.closing:
+        raise RuntimeError(
+            "complete() inside a block that completes the job already: a transactional task, or another "
+            "complete(), ends the job by itself. Use fence() there."
+        )
     holding.closing = True
     try:
         with fenced(holding, Action.COMPLETE):
+            # Before the block's own callbacks, which may raise: the commit counts, not what comes after it.
+            transaction.on_commit(note, using=holding.using)
             yield completion
             ending = completed(holding.lease, encode_result(completion.result))
-            end([ending], using=holding.using, wait=True)
+            if not end([ending], using=holding.using, wait=True):
+                raise LeaseLost(*holding.lease.key)  # strict fencing, and the lease ran out inside the block
     except (OperationalError, InterfaceError):
-        if ending is None or not _was_committed(holding):
+        if ending is None or nested or holding.completed or not _was_committed(holding):
             raise
-    else:
-        assert ending is not None  # the block reached its end
+        note()
     finally:
         holding.closing = False
-    holding.result = ending.result
-    holding.completed = True
 
 
 def _hold(lease: Lease, using: str) -> bool:
