@@ -1,14 +1,17 @@
 """An old worker's ending against a reclaim, in both orders, and against locks of others."""
 
 import dataclasses
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
 
 from django_pgqueue import leases, outcomes
-from django_pgqueue.models import Failure, Rejection
+from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
+from testproject.waiting import wait_until
 from tests.races.tools import (
+    PATIENCE,
     InThread,
     at_once,
     claim_one,
@@ -93,15 +96,22 @@ def test_an_ending_that_waited_for_a_reclaim_that_rolled_back_is_accepted(lease)
     assert not Rejection.objects.exists()
 
 
-def test_a_strict_completion_judges_its_lease_by_the_clock_at_the_end_of_its_wait(lease):
+@pytest.mark.parametrize("changed", [True, False], ids=["changed row", "unchanged row"])
+def test_a_strict_completion_judges_its_lease_by_the_clock_at_the_end_of_its_wait(changed):
     """It waits behind a lock while the lease runs out: the clock is read when the row is had, not before."""
-    strict = dataclasses.replace(lease, fencing="strict")
-    with transaction.atomic():
-        expire(lease.job_id)  # holds the row, and ends the lease
+    new_job()
+    strict = dataclasses.replace(claim_one(lease=timedelta(milliseconds=1500)), fencing="strict")
+    with session() as other:
+        other.execute(LOCK, [strict.job_id])
+        if changed:
+            other.execute("UPDATE django_pgqueue_job SET priority = 1 WHERE id = %s", [strict.job_id])
         late = InThread(lambda: outcomes.complete(strict))
         wait_until_blocked(late.pid)
+        assert not Job.objects.expired().exists()
+        wait_until(Job.objects.expired().exists, "the lease has run out", within=PATIENCE)
+        other.commit()
     assert late.result() == Verdict.EXPIRED
-    assert row(lease.job_id).state == "running"
+    assert row(strict.job_id).state == "running"
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
