@@ -1,0 +1,84 @@
+"""A queue as the benchmark sees it: an environment, a database, and commands to enqueue and to work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .server import WORK
+
+ROOT = Path(__file__).resolve().parent.parent
+STOP_SECONDS = 15
+STAMPS = WORK / "stamps"
+
+
+class Project:
+    """One queue on one database; `adapter` names the module in benchmarks/adapters."""
+
+    def __init__(self, adapter: str, url: str, *, python: str = sys.executable) -> None:
+        self.adapter = adapter
+        self.url = url
+        self.python = python
+        described = self.call("describe")
+        self.tables: list[str] = described["tables"]
+        self.left: str = described["left"]
+        self.check: str = described["check"]
+        self.mark: str = described["mark"]
+        self.configurations: dict[str, list[str]] = described["workers"]
+
+    def call(self, command: str, *arguments: object) -> Any:
+        """Run one of the adapter's commands in its environment, and return its answer."""
+        done = subprocess.run(
+            [self.python, "-m", "benchmarks.adapters", self.adapter, command, *map(str, arguments)],
+            cwd=ROOT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{self.adapter} {command} failed:\n{done.stderr[-3000:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of its processes."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("DJANGO_")}
+        if self.adapter in ("pgqueue", "django_tasks_db", "django_ox"):
+            kept["DJANGO_SETTINGS_MODULE"] = f"benchmarks.adapters.{self.adapter}"
+        return {**kept, "DATABASE_URL": self.url, "BENCHMARK_STAMPS": str(STAMPS), "PYTHONUNBUFFERED": "1"}
+
+    @contextmanager
+    def working(self, arguments: Sequence[str], count: int = 1) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """Run that many workers; they are asked to stop at the end, and killed if they do not."""
+        with (WORK / f"{self.adapter}.log").open("ab") as log:
+            workers = [
+                subprocess.Popen(
+                    [self.python, *arguments],
+                    cwd=ROOT,
+                    env=self.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+                for _ in range(count)
+            ]
+        try:
+            yield workers
+        finally:
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                _reap(worker)
+
+
+def _reap(worker: subprocess.Popen[bytes]) -> None:
+    try:
+        worker.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
