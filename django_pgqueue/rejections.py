@@ -101,8 +101,10 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
         return Verdict.MISSING
     has_failed = observed.failed_as not in (None, Kind.LEASE_EXPIRED)
     if observed.generation > generation:
-        # Its own failure is on record: another attempt has begun since, as it should.
-        return Verdict.ALREADY_ACCEPTED if action == Action.FAIL and has_failed else Verdict.SUPERSEDED
+        # Its own failure is on record, or it left none, not even for a lease that ran out, and so it gave the
+        # job back: another attempt has begun since, as it should.
+        went_through = {Action.FAIL: has_failed, Action.RELEASE: observed.failed_as is None}.get(action, False)
+        return Verdict.ALREADY_ACCEPTED if went_through else Verdict.SUPERSEDED
     if observed.generation < generation:
         return Verdict.NOT_RUNNING  # this claim was never committed
     if observed.state == State.RUNNING:
