@@ -11,10 +11,14 @@ from typing import TypeVar
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import DataError, IntegrityError, OperationalError
+from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
 from psycopg import IsolationLevel
 
 T = TypeVar("T")
+
+# Connection exception, invalid transaction state (read-only), insufficient resources, operator intervention,
+# system error.
+_OUTAGE_CLASSES = frozenset({"08", "25", "53", "57", "58"})
 
 CONNECT_TIMEOUT_SECONDS = 10
 CONFLICT_TRIES = 6
@@ -127,6 +131,11 @@ def is_about_data(error: BaseException) -> bool:
     nothing about the values.
     """
     return isinstance(error, DataError | IntegrityError) or (sqlstate(error) or "")[:2] in _DATA_CLASSES
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the server is away, or refuses every write for now (read-only, out of space): worth another try."""
+    return isinstance(error, OperationalError | InterfaceError) or (sqlstate(error) or "")[:2] in _OUTAGE_CLASSES
 
 
 def cut(connection: BaseDatabaseWrapper) -> None:

@@ -10,7 +10,7 @@ from django.db import connections, router
 
 from . import sql
 from .conf import configured_database
-from .connections import apart
+from .connections import apart, is_outage
 from .log import logger
 from .models import Job, Rejection
 from .signals import completion_rejected
@@ -103,7 +103,9 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
     if observed.generation > generation:
         # Its own failure is on record, or it left none, not even for a lease that ran out, and so it gave the
         # job back: another attempt has begun since, as it should.
-        went_through = {Action.FAIL: has_failed, Action.RELEASE: observed.failed_as is None}.get(action, False)
+        went_through = {Action.FAIL: has_failed, Action.RELEASE: observed.failed_as is None}.get(
+            action, False
+        )
         return Verdict.ALREADY_ACCEPTED if went_through else Verdict.SUPERSEDED
     if observed.generation < generation:
         return Verdict.NOT_RUNNING  # this claim was never committed
@@ -120,7 +122,11 @@ def judge(observed: Observed | None, *, generation: int, action: Action, strict:
 
 
 def record(refused: Sequence[Refused], *, using: str) -> None:
-    """Keep refused writes as rows, in a transaction of their own, and tell who listens."""
+    """Keep refused writes as rows, in a transaction of their own, and tell who listens.
+
+    Raises only if the database is away. A ledger that refuses its rows (a trigger, a full table) is logged as an
+    error, and changes nothing for the job or its worker.
+    """
     if not refused:
         return
     rows = [
@@ -137,8 +143,13 @@ def record(refused: Sequence[Refused], *, using: str) -> None:
         )
         for item in refused
     ]
-    with apart(using):
-        Rejection.objects.using(using).bulk_create(rows)
+    try:
+        with apart(using):
+            Rejection.objects.using(using).bulk_create(rows)
+    except Exception as error:
+        if is_outage(error):
+            raise
+        logger.error("Refused writes could not be recorded", exc_info=True, extra={"event": "unrecorded"})
     for item in refused:
         if item.action != Action.RENEW:  # the heartbeat tells of a lost lease by itself
             _tell(item)
