@@ -22,4 +22,6 @@ def refused_endings(request: HttpRequest) -> dict[str, Any] | None:
     if not request.user.has_perm("django_pgqueue.view_rejection"):
         return None
     recent = recent_refused_endings()
-    return {**recent, "url": reverse("admin:django_pgqueue_rejection_changelist")} if recent["count"] else None
+    return (
+        {**recent, "url": reverse("admin:django_pgqueue_rejection_changelist")} if recent["count"] else None
+    )

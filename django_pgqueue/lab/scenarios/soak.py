@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from typing import Any
 
 from .. import invariants
 from ..chaos import STRUCK, Chaos
@@ -15,7 +16,7 @@ from ..waiting import pause
 scenarios = Scenarios("soak")
 
 # Task, share of the jobs, arguments.
-MIX = (
+MIX: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("plain", 25, {}),
     ("fenced", 30, {}),
     ("transactional", 30, {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
@@ -52,7 +52,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{scenario.group:<12} {scenario.name:<28} {scenario.title}{by_name}")
             return
         try:
-            code = run(_wish(options), self.stdout._out)
+            code = run(_wish(options), cast(IO[str], self.stdout._out))
         except (NoServer, OperationalError) as error:
             raise CommandError(f"no server to work on: {error}", returncode=USAGE) from None
         if code:
