@@ -5,9 +5,10 @@ its own, found by the search_path alone (118), and has 300,000 finished, 200,000
 20,000 running jobs. 70, 75, 76: cost per job does not grow with any of them.
 
 A row of this table takes some 240 bytes, 25 rows a page. That, three levels of primary key and the entry that a change
-of state adds to it are where the budgets of endings (10 to 15 buffers a row) and heartbeats (6 to 7 a row) come from. The
-running set is read where claims have put it: here on 3,000 pages, because a claim's new version goes to any page with
-room. So the reclaim's probe costs a fraction of the running jobs (6 ms), whatever else there is, and has its own low rate.
+of state adds to it are where the budgets of endings (10 to 15 buffers a row) and heartbeats (6 to 7 a row) come from.
+PostgreSQL before 17 goes down an index once for each id of a batch: 2 more, twice.
+The running set is read where claims have put it: here on 3,000 pages, because a claim's new version goes to any page
+with room. So the reclaim's probe costs a fraction of the running jobs (6 ms), whatever else there is, at a low rate.
 """
 
 import json
@@ -122,6 +123,11 @@ def plan_of(work, **given):
     return explain(work, using=BIG, **given)
 
 
+def descents():
+    """Return what a budget of a batch is multiplied by: one walk for all ids came with PostgreSQL 17."""
+    return 1 if connection.pg_version >= 170000 else 1.5
+
+
 @pytest.mark.parametrize(
     ("limit", "queues", "budget"),
     [
@@ -188,8 +194,8 @@ ENDINGS = {
     ("ending", "count", "budget"),
     [
         ("complete", 1, 20),
-        ("complete", 50, 600),
-        ("fail", 50, 600),
+        ("complete", 50, 700),
+        ("fail", 50, 700),
         ("fail and retry", 50, 1000),
         ("release", 50, 1000),
         ("snooze", 50, 1000),
@@ -201,7 +207,7 @@ def test_an_ending_finds_its_rows_by_primary_key(ending, count, budget, wait, me
     plan = plan_of(lambda: outcomes.end(batch, using=BIG, wait=wait))
     measured[f"{ending} {count}"] = plan.buffers
     assert plan.rows == count
-    assert plan.buffers <= budget, plan
+    assert plan.buffers <= budget * descents(), plan
     assert plan.indexes <= {"django_pgqueue_job_pkey", "pgqueue_job_running"}
     assert "id = ANY" in plan.conditions or "id = " in plan.conditions
     assert not plan.scans_the_table
@@ -214,7 +220,7 @@ def test_a_heartbeat_finds_its_rows_by_primary_key(count, budget, strict, measur
     plan = plan_of(lambda: leases.push(batch, using=BIG))
     measured[f"renew {count}"] = plan.buffers
     assert plan.rows == count
-    assert plan.buffers <= budget, plan
+    assert plan.buffers <= budget * descents(), plan
     assert plan.indexes <= {"django_pgqueue_job_pkey", "pgqueue_job_running"}
     assert not plan.scans_the_table
 
