@@ -25,6 +25,7 @@ from .compat import (
 from .conf import MAX_MAX_ATTEMPTS, MAX_QUEUE_NAME, Options, backend_aliases, read_options
 from .payloads import encode_payload, storable
 from .retry import LONGEST
+from .signals import tell
 from .states import Fencing
 from .tasks import PgTask
 
@@ -84,7 +85,7 @@ class PgQueueBackend(BaseTaskBackend):
             return self.get_result(str(new.job_id))
         result = self._new_result(task, new.job_id, new.enqueued_at, list(args), dict(kwargs))
         if is_heard(task_enqueued, logging.DEBUG):
-            task_enqueued.send_robust(type(self), task_result=result)
+            tell(task_enqueued, type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: Task, calls: Iterable[Any]) -> Sequence[TaskResult]:
@@ -103,7 +104,7 @@ class PgQueueBackend(BaseTaskBackend):
         results = EnqueuedMany(ids, self.get_result)
         if is_heard(task_enqueued, logging.DEBUG):
             for result in results:
-                task_enqueued.send_robust(type(self), task_result=result)
+                tell(task_enqueued, type(self), task_result=result)
         return results
 
     def _request(self, task: Task, payload: str) -> Request:

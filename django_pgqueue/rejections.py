@@ -13,7 +13,7 @@ from .conf import configured_database
 from .connections import apart, is_outage
 from .log import logger
 from .models import Job, Rejection
-from .signals import completion_rejected
+from .signals import completion_rejected, tell
 from .states import Action, Kind, State, Verdict
 
 
@@ -171,8 +171,9 @@ def _tell(item: Refused) -> None:
             "worker": item.worker,
         },
     )
-    completion_rejected.send_robust(
-        sender=Rejection,
+    tell(
+        completion_rejected,
+        Rejection,
         job_id=item.job_id,
         generation=item.generation,
         current_generation=current,

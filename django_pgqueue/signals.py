@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from django.dispatch import Signal
 
 # Sent when a write of a worker that no longer owns its job was refused and recorded.
@@ -14,3 +17,9 @@ lease_lost = Signal()
 
 # Sent when a job has ended as failed. Arguments: job_id, generation, task, queue, kind.
 job_failed = Signal()
+
+
+def tell(signal: Signal, sender: Any, **named: Any) -> None:
+    """Send a signal. Raises nothing: neither for a receiver, nor for a log handler that is told of one."""
+    with suppress(Exception):
+        signal.send_robust(sender, **named)

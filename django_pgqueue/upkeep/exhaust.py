@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..log import logger
 from ..models import Job
 from ..outcomes import exhaust
-from ..signals import job_failed
+from ..signals import job_failed, tell
 from ..states import Kind, State
 
 
@@ -37,8 +37,9 @@ class Exhaust:
                 },
             )
             if job.state == State.FAILED:
-                job_failed.send_robust(
-                    sender=Job,
+                tell(
+                    job_failed,
+                    Job,
                     job_id=job.job_id,
                     generation=job.generation,
                     task=job.task,

@@ -16,7 +16,7 @@ from ..log import logger
 from ..models import Job
 from ..outcomes import Ended
 from ..results import result_of_lease, sender_of, task_at
-from ..signals import job_failed
+from ..signals import job_failed, tell
 from ..states import State
 
 
@@ -96,12 +96,13 @@ class Announcer:
             if ending.cause is not None:
                 raise ending.cause
         except BaseException:  # django.tasks sends its signal where sys.exc_info() is the job's exception
-            task_finished.send_robust(sender, task_result=result)
+            tell(task_finished, sender, task_result=result)
         else:
-            task_finished.send_robust(sender, task_result=result)
+            tell(task_finished, sender, task_result=result)
         if ended.state == State.FAILED:
-            job_failed.send_robust(
-                sender=Job,
+            tell(
+                job_failed,
+                Job,
                 job_id=lease.job_id,
                 generation=lease.generation,
                 task=lease.task,

@@ -24,6 +24,7 @@ from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
 from ..results import result_of_lease, sender_of, task_at
 from ..retry import next_delay
+from ..signals import tell
 from ..states import Kind
 from ..tasks import PgTask
 
@@ -205,4 +206,4 @@ def _running(lease: Lease, task: Task) -> TaskResult:
 
 def _announce_start(lease: Lease, task: Task) -> None:
     if is_heard(task_started, logging.INFO):
-        task_started.send_robust(sender_of(lease.backend), task_result=_running(lease, task))
+        tell(task_started, sender_of(lease.backend), task_result=_running(lease, task))

@@ -17,7 +17,7 @@ from ..leases import push
 from ..log import logger
 from ..models import Job, Worker
 from ..rejections import Refused, record
-from ..signals import lease_lost
+from ..signals import lease_lost, tell
 from ..states import State
 
 RETRY_SECONDS = 0.2
@@ -123,9 +123,7 @@ class Heartbeat:
                 "worker": lease.worker,
             },
         )
-        lease_lost.send_robust(
-            sender=Job, job_id=lease.job_id, generation=lease.generation, worker=lease.worker
-        )
+        tell(lease_lost, Job, job_id=lease.job_id, generation=lease.generation, worker=lease.worker)
 
     def _sign_off(self) -> None:
         try:
