@@ -144,12 +144,15 @@ def test_a_receiver_that_breaks_its_connection_changes_nothing_report_138(listen
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_logging_handler_that_raises_changes_nothing_report_138(monkeypatch) -> None:
+def test_a_logging_handler_that_raises_changes_nothing_report_138(listen: Listen) -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise RuntimeError("a handler of the user's")
 
-    loggers = [logging.getLogger("django_pgqueue"), logging.getLogger("django.tasks")]
+    for signal in (*SIGNALS.values(), job_failed):  # Django logs what a receiver raised
+        listen(signal, refuse)
+    names = ("django_pgqueue", "django.tasks", "django_tasks", "django.dispatch")
+    loggers = [logging.getLogger(name) for name in names]
     handler = Broken()
     for logger in loggers:
         logger.addHandler(handler)
