@@ -19,10 +19,12 @@ _session: list[psycopg.Connection] = []
 
 def fill(count, kind):
     """COPY."""
-    with psycopg.connect(os.environ["DATABASE_URL"]) as session, session.cursor() as cursor:
-        with cursor.copy("COPY django_pgqueue_job (task, payload) FROM STDIN") as copy:
-            for _ in range(count):
-                copy.write_row((TASK, PAYLOAD))
+    with (
+        psycopg.connect(os.environ["DATABASE_URL"]) as session,
+        session.cursor().copy("COPY django_pgqueue_job (task, payload) FROM STDIN") as copy,
+    ):
+        for _ in range(count):
+            copy.write_row((TASK, PAYLOAD))
 
 
 def enqueue(text):
