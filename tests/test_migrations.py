@@ -19,7 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from django_pgqueue import task
 from django_pgqueue.compat import TaskResultStatus, task_backends
 from django_pgqueue.leases import claim
-from django_pgqueue.models import Failure, Job
+from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.outcomes import complete
 from django_pgqueue.states import State, Verdict
 
@@ -144,17 +144,12 @@ def test_the_constraints_that_exist_are_those_of_the_models() -> None:
 @pytest.mark.django_db
 def test_a_deleted_job_takes_its_failures_along_and_leaves_its_rejections() -> None:
     job = Job.objects.create(task="x")
+    job_id = job.pk
     Failure.objects.create(job=job, generation=1, kind="error")
-    execute(
-        "INSERT INTO django_pgqueue_rejection (job_id, generation, action, verdict, seen_state, worker)"
-        " VALUES (%s, 1, 'complete', 'missing', '', 'w')",
-        job.pk,
-    )
+    Rejection.objects.create(job_id=job_id, generation=1, action="complete", verdict="missing")
     job.delete()
-    assert execute(
-        "SELECT (SELECT count(*) FROM django_pgqueue_failure),"
-        " (SELECT count(*) FROM django_pgqueue_rejection)"
-    ) == [(0, 1)]
+    assert Failure.objects.filter(job_id=job_id).count() == 0
+    assert Rejection.objects.filter(job_id=job_id).count() == 1
 
 
 # Storage

@@ -693,7 +693,7 @@ def assert_every_job_has_ended_or_can_be_claimed_again() -> None:
             assert job.attempts < job.max_attempts and job.lease_until is None
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # a rejection commits on its own, also inside a test's transaction
 @pytest.mark.parametrize("seed", range(5))
 def test_no_sequence_of_transitions_strands_a_job_report_46(seed: int) -> None:
     chance = random.Random(seed)
