@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from .retry import Backoff, RetryPolicy
 from .states import Fencing
@@ -104,9 +106,20 @@ def read_options(alias: str, raw: Mapping[str, Any]) -> Options:
 
 
 def backend_aliases() -> list[str]:
-    """Return the aliases in TASKS whose backend is this package's (or a subclass that keeps its module name)."""
+    """Return the aliases in TASKS whose backend is this package's, or a subclass of it."""
     tasks = getattr(settings, "TASKS", None) or {}
-    return [alias for alias, params in tasks.items() if params.get("BACKEND") == BACKEND_PATH]
+    return [alias for alias, params in tasks.items() if _is_ours(params.get("BACKEND"))]
+
+
+@lru_cache(maxsize=32)
+def _is_ours(path: str | None) -> bool:
+    if path is None or path == BACKEND_PATH:
+        return path == BACKEND_PATH
+    try:
+        backend = import_string(path)
+    except ImportError:
+        return False  # Django says so when the backend is used
+    return any(f"{base.__module__}.{base.__qualname__}" == BACKEND_PATH for base in backend.__mro__)
 
 
 def queues_of(alias: str) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_pgqueue import Backoff
+from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.conf import Options, backend_aliases, queues_of, queues_problem, read_options
 
 SECOND = timedelta(seconds=1)
@@ -116,3 +117,19 @@ def test_queues_that_are_no_list_of_names_are_a_problem(settings, queues: Any) -
     }
     assert "must be a list of names" in (queues_problem("default") or "")
     assert queues_of("default") == set()
+
+
+class OwnBackend(PgQueueBackend):
+    """A project's own backend."""
+
+
+def test_a_subclass_of_the_backend_under_another_path_is_this_queue_s_too(settings):
+    from django_pgqueue.conf import backend_aliases
+
+    settings.TASKS = {
+        "ours": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
+        "own": {"BACKEND": f"{__name__}.OwnBackend"},
+        "gone": {"BACKEND": "no.such.Backend"},
+        "none": {},
+    }
+    assert backend_aliases() == ["ours", "own"]

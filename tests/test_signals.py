@@ -220,3 +220,28 @@ def test_djangos_own_log_lines_appear(caplog) -> None:
     assert len([line for line in lines if "state=SUCCESSFUL" in line]) == 1
     (failed,) = [record for record in caplog.records if "state=FAILED" in record.getMessage()]
     assert failed.levelno == logging.ERROR and failed.exc_info[0] is LookupError
+
+
+@pytest.mark.django_db(transaction=True)
+def test_task_finished_is_also_sent_for_a_job_that_its_last_lease_s_end_has_failed():
+    """8, 138: whoever waits for the end of a job hears of every end."""
+    from django_pgqueue import leases
+    from django_pgqueue.backend import PgQueueBackend
+    from django_pgqueue.compat import task_finished
+    from django_pgqueue.models import Job
+    from django_pgqueue.upkeep import Exhaust
+
+    heard = []
+
+    def note(sender, task_result, **kwargs):
+        heard.append((sender, task_result.id, str(task_result.status), len(task_result.errors)))
+
+    job = Job.objects.create(task="no.such.task", max_attempts=1)
+    leases.claim(worker="A")
+    Job.objects.update(lease_until="2020-01-01T00:00:00Z")
+    task_finished.connect(note)
+    try:
+        assert Exhaust(using="default").run_once() == 1
+    finally:
+        task_finished.disconnect(note)
+    assert heard == [(PgQueueBackend, str(job.pk), "FAILED", 1)]

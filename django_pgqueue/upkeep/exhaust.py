@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ..compat import is_heard, task_finished
 from ..log import logger
 from ..models import Job
-from ..outcomes import exhaust
+from ..outcomes import Spent, exhaust
+from ..results import result_of, sender_of
 from ..signals import job_failed, tell
 from ..states import Kind, State
 
@@ -46,4 +49,13 @@ class Exhaust:
                     queue=job.queue,
                     kind=Kind.LEASE_EXPIRED,
                 )
+            if is_heard(task_finished, logging.ERROR):
+                self._announce(job)
         return len(spent)
+
+    def _announce(self, spent: Spent) -> None:
+        """Send `task_finished`, as for any other end; the job may be pruned or retried in the meantime."""
+        job = Job.objects.using(self.using).filter(pk=spent.job_id, state=spent.state).first()
+        if job is not None:
+            result = result_of(job, job.failures.order_by("pk"))
+            tell(task_finished, sender_of(spent.backend), task_result=result)
