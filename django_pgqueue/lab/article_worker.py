@@ -40,7 +40,9 @@ WHERE id = %(id)s AND attempt = %(attempt)s
   AND status = 'running'
 """
 EFFECT = "INSERT INTO side_effects (job_id, attempt, worker) VALUES (%(id)s, %(attempt)s, %(worker)s)"
-MAIL = "INSERT INTO lab_mails (key) VALUES (%(key)s) ON CONFLICT (key) DO UPDATE SET sent = lab_mails.sent + 1"
+MAIL = (
+    "INSERT INTO lab_mails (key) VALUES (%(key)s) ON CONFLICT (key) DO UPDATE SET sent = lab_mails.sent + 1"
+)
 UNFENCED = "UPDATE jobs SET status = 'done', locked_by = NULL, lease_until = NULL WHERE id = %(id)s"
 FENCED = f"{UNFENCED} AND attempt = %(attempt)s AND status = 'running'"
 

@@ -84,7 +84,7 @@ class Chaos:
 
     def _restart(self, seat: Seat) -> None:
         """SIGTERM; its successor starts at once, while it drains."""
-        if seat.thaw_at is None:
+        if seat.thaw_at is None and seat.process.works:
             seat.process.stop()
             seat.leaving.append(seat.process)
             seat.process = self._worker(seat.letter, seat.proxy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import psycopg
@@ -19,13 +20,18 @@ def tell(job_id: int, generation: int, point: str) -> None:
 
 
 def wait_for_gate(name: str) -> None:
-    """Return once the lab has opened the gate."""
-    with _session() as session:
-        until(
-            lambda: session.execute("SELECT FROM lab_gates WHERE name = %s", [name]).fetchone() is not None,
-            f"the gate {name!r} opens",
-            within=GATE_SECONDS,
-        )
+    """Return once the lab has opened the gate, whatever happens to the sessions by which it is looked at."""
+    with ExitStack() as sessions:
+        held: list[psycopg.Connection[Any]] = []
+
+        def is_open() -> bool:
+            with suppress(psycopg.OperationalError):
+                if not held or held[-1].closed:
+                    held.append(sessions.enter_context(closing(_session())))
+                return bool(held[-1].execute("SELECT FROM lab_gates WHERE name = %s", [name]).rowcount)
+            return False
+
+        until(is_open, f"the gate {name!r} opens", within=GATE_SECONDS)
 
 
 def send_mail(key: str | None) -> str:

@@ -81,7 +81,9 @@ def check(stage: Stage, *, ended: bool = True) -> None:
     stage.check(
         "sessions and transactions are back to normal",
         settled,
-        None if settled else facts.quietly(
+        None
+        if settled
+        else facts.quietly(
             "SELECT application_name, state, wait_event, query FROM pg_stat_activity"
             " WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()"
         ),

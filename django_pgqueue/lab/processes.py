@@ -86,6 +86,11 @@ class Process:
         """The end of what it has written."""
         return "\n".join(self.output.splitlines()[-LAST_LINES:])
 
+    @property
+    def works(self) -> bool:
+        """Whether it has said that it works, so that it takes a SIGTERM as a wish; false before its end, too."""
+        return self.returncode is None and "; lease " in self.output
+
     def freeze(self) -> None:
         """SIGSTOP, and wait until the kernel has stopped it."""
         self._process.send_signal(signal.SIGSTOP)

@@ -57,9 +57,7 @@ class Proxy:
         self.refusing = False
         port = str(self._listener.getsockname()[1])
         plain = {"sslmode": "disable", "gssencmode": "disable"}  # the proxy reads what passes
-        self.target = Target(
-            params={key: value for key, value in target.params.items() if key != "hostaddr"}
-        ).but(host="127.0.0.1", port=port, **plain)
+        self.target = target.without("hostaddr").but(host="127.0.0.1", port=port, **plain)
 
     def __enter__(self) -> Proxy:
         threading.Thread(target=self._accept, name="lab-proxy", daemon=True).start()

@@ -29,6 +29,7 @@ from .target import ALIAS, configured, disposable, is_pooled, reachable
 from .waiting import Unreached
 
 INTERRUPTED = 130
+LOGS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,7 @@ def _tell(scenario: Scenario, log: Log, place: Place, wish: Wish, out: IO[str]) 
             recorder.note(traceback.format_exc())
             log.logs["traceback"] = traceback.format_exc()
         if log.verdict == "failed":
-            for process in stage.processes:
+            for process in stage.processes[-LOGS_SHOWN:]:
                 log.logs[process.log.stem] = process.last_lines
                 recorder.note(f"--- {process.name}\n{process.last_lines}")
     log.seconds = time.monotonic() - began

@@ -117,7 +117,7 @@ class Stage:
         if not quiet:
             self.record.event(f"{name} started: runworker --concurrency {concurrency} --lease {lease:g}")
         if wait:
-            process.wait_for_output("lease")
+            process.wait_for_output("; lease ")
         return process
 
     def enqueue(self, task: str, count: int = 1, *, max_attempts: int = 1000, **kwargs: Any) -> list[int]:
@@ -156,7 +156,9 @@ class Stage:
             *(job_id, generation, point),
         )
 
-    def until_state(self, job_id: int, state: str, generation: int | None = None, *, within: float = 20.0) -> None:
+    def until_state(
+        self, job_id: int, state: str, generation: int | None = None, *, within: float = 20.0
+    ) -> None:
         """Wait until a job is in a state, by any generation or by this one."""
         of = "" if generation is None else f" at generation {generation}"
         self.until_row(
@@ -186,12 +188,12 @@ class Stage:
 
     def stop_workers(self) -> None:
         """Stop every living worker gracefully, and assert that each says 0."""
-        living = [
-            process
-            for process in self.processes
-            if process.returncode is None and process.name.startswith("worker-")
-        ]
+        workers = (process for process in self.processes if process.name.startswith("worker-"))
+        living = sorted(
+            (process for process in workers if process.returncode is None), key=lambda process: process.name
+        )
         for process in living:
+            process.wait_for_output("; lease ")
             process.stop()
         for process in living:
             code = process.wait(30)

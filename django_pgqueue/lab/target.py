@@ -35,6 +35,10 @@ class Target:
         """Return the same with other parameters."""
         return Target(params={**self.params, **changes})
 
+    def without(self, *names: str) -> Target:
+        """Return the same without these parameters."""
+        return Target(params={key: value for key, value in self.params.items() if key not in names})
+
     def connect(self, application: str = APPLICATION, **changes: Any) -> psycopg.Connection[Any]:
         """Open a session in autocommit mode, fit for a transaction pooler."""
         return psycopg.connect(

@@ -43,7 +43,9 @@ def lease_and_reclaim(stage: Stage) -> None:
     stage.check("after the expiry, the second worker has job 1 at generation 2", reply == [[1, 2]], reply)
 
 
-@scenarios.add("stale-completion", "The old generation's completion changes no row, the current one's changes one")
+@scenarios.add(
+    "stale-completion", "The old generation's completion changes no row, the current one's changes one"
+)
 def stale_completion(stage: Stage) -> None:
     first, second = _two_jobs(stage)
     first.run(GENERATION_CLAIM)
@@ -57,18 +59,22 @@ def stale_completion(stage: Stage) -> None:
     stage.check("a completed job cannot be completed again", again == [[0]], again)
 
 
-@scenarios.add("rolled-back-claim", "A claim that is rolled back never was: same generation next, another owner")
+@scenarios.add(
+    "rolled-back-claim", "A claim that is rolled back never was: same generation next, another owner"
+)
 def rolled_back_claim(stage: Stage) -> None:
     first, second = _two_jobs(stage)
     first.run("BEGIN")
     reply = first.run(GENERATION_CLAIM)
-    stage.check("inside its transaction, the first worker sees job 1 at generation 1", reply == [[1, 1]], reply)
+    stage.check(
+        "inside its transaction, the first worker sees job 1 at generation 1", reply == [[1, 1]], reply
+    )
     first.run("ROLLBACK")
     reply = second.run("SELECT state, generation, lease_until FROM jobs WHERE id=1")
     stage.check("for everybody else job 1 was ready all the while", reply == [["ready", 0, None]], reply)
     reply = second.run(GENERATION_CLAIM)
     stage.check(
-        "the second worker gets the same number, so (id, generation) alone does not name a claim whose commit is uncertain",
+        "the second worker gets the same number: (id, generation) cannot name a claim whose commit is uncertain",
         reply == [[1, 1]],
         reply,
     )
@@ -83,7 +89,9 @@ def cancel_under_lock(stage: Stage) -> None:
         pid = first.value("SELECT pg_backend_pid()")
     first.run("SELECT id FROM jobs WHERE id=1 FOR UPDATE")
     replies: list[Any] = []
-    sleeper = threading.Thread(target=lambda: replies.append(first.quietly("SELECT pg_sleep(30)")), daemon=True)
+    sleeper = threading.Thread(
+        target=lambda: replies.append(first.quietly("SELECT pg_sleep(30)")), daemon=True
+    )
     sleeper.start()
     stage.until_row(
         "the first worker holds job 1 and is busy",

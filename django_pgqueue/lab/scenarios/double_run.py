@@ -21,7 +21,9 @@ scenarios = Scenarios("articles")
 EFFECTS = "SELECT job_id, attempt, worker FROM side_effects ORDER BY attempt"
 
 
-@scenarios.add("double-run", "An unfenced worker whose lease expires in the middle of a job: two effects for one job")
+@scenarios.add(
+    "double-run", "An unfenced worker whose lease expires in the middle of a job: two effects for one job"
+)
 def double_run(stage: Stage) -> None:
     _enqueue(stage)
     _start(stage, "A")
@@ -31,7 +33,9 @@ def double_run(stage: Stage) -> None:
     for attempt in (1, 2):
         _finish(stage, attempt)
     effects = stage.facts.run(EFFECTS)
-    stage.check("two side effects for one job: the double run happens", effects == [[1, 1, "A"], [1, 2, "B"]], effects)
+    stage.check(
+        "two side effects for one job: the double run happens", effects == [[1, 1, "A"], [1, 2, "B"]], effects
+    )
 
 
 @scenarios.add("heartbeat", "Fix 1: a heartbeat keeps the lease ahead of a slow job")
@@ -46,33 +50,50 @@ def heartbeat(stage: Stage) -> None:
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'article B' AND query_start > %s)",
         first_end,
     )
-    stage.check_value("the lease was pushed ahead: still attempt 1", "SELECT attempt FROM jobs WHERE id = 1", 1)
+    stage.check_value(
+        "the lease was pushed ahead: still attempt 1", "SELECT attempt FROM jobs WHERE id = 1", 1
+    )
     _finish(stage, 1)
     effects = stage.facts.run(EFFECTS)
     stage.check("the slow job has finished once", effects == [[1, 1, "A"]], effects)
 
 
-@scenarios.add("heartbeat-is-not-enough", "A worker paused after its last check: the heartbeat alone lets it write again")
+@scenarios.add(
+    "heartbeat-is-not-enough", "Paused after its last check, a worker writes again: a heartbeat alone lets it"
+)
 def heartbeat_is_not_enough(stage: Stage) -> None:
     _paused_after_the_last_check(stage, "--heartbeat")
     effects = stage.facts.run(EFFECTS)
-    stage.check("two effects again: paused, replaced, thawed, written", effects == [[1, 1, "A"], [1, 2, "B"]], effects)
+    stage.check(
+        "two effects again: paused, replaced, thawed, written", effects == [[1, 1, "A"], [1, 2, "B"]], effects
+    )
 
 
-@scenarios.add("fencing-token", "Fix 2: the token, checked in the effect's own transaction, refuses the paused worker")
+@scenarios.add(
+    "fencing-token", "Fix 2: the token, checked in the effect's own transaction, refuses the paused worker"
+)
 def fencing_token(stage: Stage) -> None:
     _paused_after_the_last_check(stage, "--heartbeat", "--fence")
     effects = stage.facts.run(EFFECTS)
     stage.check("one effect, by the attempt that owns the job", effects == [[1, 2, "B"]], effects)
     mails = stage.facts.run("SELECT count(*) FROM lab_mails")
-    stage.check("but the mail, outside the transaction and keyed by the attempt, went out twice", mails == [[2]], mails)
+    stage.check(
+        "but the mail, outside the transaction and keyed by the attempt, went out twice",
+        mails == [[2]],
+        mails,
+    )
 
 
-@scenarios.add("idempotency-key", "Fix 3: a key derived from the job, never from the attempt, lets the receiver drop the double")
+@scenarios.add(
+    "idempotency-key",
+    "Fix 3: a key derived from the job, not from the attempt, lets the receiver drop the double",
+)
 def idempotency_key(stage: Stage) -> None:
     _paused_after_the_last_check(stage, "--heartbeat", "--fence", "--key")
     mails = stage.facts.run("SELECT key, sent FROM lab_mails")
-    stage.check("two requests reached the mail service, one mail went out", mails == [["receipt-job-1", 2]], mails)
+    stage.check(
+        "two requests reached the mail service, one mail went out", mails == [["receipt-job-1", 2]], mails
+    )
     effects = stage.facts.run(EFFECTS)
     stage.check("one effect in the database", effects == [[1, 2, "B"]], effects)
 

@@ -9,7 +9,9 @@ from ..stage import Stage
 scenarios = Scenarios("exactly-once")
 
 
-@scenarios.add("effects", "fence(), complete(), transactional tasks and retries: each database effect exactly once")
+@scenarios.add(
+    "effects", "fence(), complete(), transactional tasks and retries: each database effect exactly once"
+)
 def effects(stage: Stage) -> None:
     stage.enqueue("fenced", 20)
     stage.enqueue("transactional", 20)
@@ -44,7 +46,9 @@ def saved_effect(stage: Stage) -> None:
     invariants.check(stage)
 
 
-@scenarios.add("crash-before-the-record", "A crash between the mail and its record: sent again, and only the key helps")
+@scenarios.add(
+    "crash-before-the-record", "A crash between the mail and its record: sent again, and only the key helps"
+)
 def crash_before_the_record(stage: Stage) -> None:
     proxy = stage.proxy()
     for keyed, mails in ((True, 1), (False, 2)):
@@ -52,7 +56,9 @@ def crash_before_the_record(stage: Stage) -> None:
         (job_id,) = stage.enqueue("mail", keyed=keyed)
         trap = proxy.set_trap(points.EFFECT, at="request")
         doomed = stage.worker("A", via=proxy.target, wait=False)
-        stage.until("the mail is sent, and the commit of its record held before the server", trap.caught.is_set)
+        stage.until(
+            "the mail is sent, and the commit of its record held before the server", trap.caught.is_set
+        )
         doomed.kill()
         trap.drop()
         stage.record.event("SIGKILL to worker-A")
@@ -60,6 +66,10 @@ def crash_before_the_record(stage: Stage) -> None:
         stage.until_state(job_id, "done", 2)
         stage.stop_workers()
         rows = stage.facts.run("SELECT count(*), sum(sent)::int FROM lab_mails")
-        how = "with the job's key, the receiver drops the second" if keyed else "without a key, both mails go out"
+        how = (
+            "with the job's key, the receiver drops the second"
+            if keyed
+            else "without a key, both mails go out"
+        )
         stage.check(f"two requests: {how}", rows == [[mails, 2]], rows)
     invariants.check(stage)

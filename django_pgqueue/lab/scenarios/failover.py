@@ -15,7 +15,9 @@ from ..waiting import pause
 scenarios = Scenarios("failover")
 
 
-@scenarios.add("server-restart", "The server is stopped while a job runs and started again: the job is completed once")
+@scenarios.add(
+    "server-restart", "The server is stopped while a job runs and started again: the job is completed once"
+)
 def server_restart(stage: Stage) -> None:
     cluster = stage.need_cluster()
     stage.enqueue("outside", seconds=1.5)
@@ -33,7 +35,7 @@ def server_restart(stage: Stage) -> None:
     invariants.check(stage)
 
 
-@scenarios.add("server-crash", "The server crashes (immediate mode) three times under load: nothing is lost or done twice")
+@scenarios.add("server-crash", "The server crashes three times under load: nothing is lost or done twice")
 def server_crash(stage: Stage) -> None:
     cluster = stage.need_cluster()
     _load(stage)
@@ -47,11 +49,15 @@ def server_crash(stage: Stage) -> None:
     stage.facts.reconnect()
     stage.until_all_ended(within=60)
     stage.stop_workers()
-    stage.check_value("every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150)
+    stage.check_value(
+        "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150
+    )
     invariants.check(stage)
 
 
-@scenarios.add("failover", "The primary dies and its synchronous standby is promoted: what was committed is still there")
+@scenarios.add(
+    "failover", "The primary dies, its synchronous standby is promoted: what was committed is there"
+)
 def failover(stage: Stage) -> None:
     primary = stage.need_cluster().sibling("primary")
     with ExitStack() as stack:
@@ -79,9 +85,12 @@ def failover(stage: Stage) -> None:
         stage.facts.reconnect()
         stage.until_all_ended(within=60)
         stage.stop_workers()
-        stage.check_value("every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150)
+        stage.check_value(
+            "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150
+        )
         still = stage.facts.value(
-            "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done' AND id = ANY (%s)", [row[0] for row in known]
+            "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done' AND id = ANY (%s)",
+            [row[0] for row in known],
         )
         stage.check("every job that was seen done before is done", still == len(known), [still, len(known)])
         stage.record.figure("jobs done before the failover", len(known))

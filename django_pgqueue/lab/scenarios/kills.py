@@ -52,7 +52,9 @@ def in_transaction(stage: Stage) -> None:
     invariants.check(stage)
 
 
-@scenarios.add("kill-before-completion", "SIGKILL with the completion sent but not committed: the attempt is lost")
+@scenarios.add(
+    "kill-before-completion", "SIGKILL with the completion sent but not committed: the attempt is lost"
+)
 def before_completion(stage: Stage) -> None:
     proxy = stage.proxy()
     for task, effects in (("plain", [["plain", 1], ["plain", 2]]), ("transactional", [["transactional", 2]])):
@@ -61,7 +63,9 @@ def before_completion(stage: Stage) -> None:
         doomed = stage.worker("A", via=proxy.target, wait=False)
         stage.until(f"the commit that ends the {task} job is held before the server", trap.caught.is_set)
         stage.check_value(
-            "for others the job still runs", f"SELECT state FROM django_pgqueue_job WHERE id = {job_id}", "running"
+            "for others the job still runs",
+            f"SELECT state FROM django_pgqueue_job WHERE id = {job_id}",
+            "running",
         )
         _kill(stage, doomed)
         trap.drop()
@@ -70,7 +74,9 @@ def before_completion(stage: Stage) -> None:
     invariants.check(stage)
 
 
-@scenarios.add("kill-after-completion", "SIGKILL after the completion's commit: done is done, and runs no more")
+@scenarios.add(
+    "kill-after-completion", "SIGKILL after the completion's commit: done is done, and runs no more"
+)
 def after_completion(stage: Stage) -> None:
     proxy = stage.proxy()
     for task in ("plain", "transactional"):
@@ -87,7 +93,9 @@ def after_completion(stage: Stage) -> None:
     stage.until_state(last, "done", 1)
     stage.stop_workers()
     stage.check_value(
-        "worker-B found nothing else to run", "SELECT count(*) FROM django_pgqueue_job WHERE generation > 1", 0
+        "worker-B found nothing else to run",
+        "SELECT count(*) FROM django_pgqueue_job WHERE generation > 1",
+        0,
     )
     invariants.check(stage)
 

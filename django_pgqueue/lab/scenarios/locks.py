@@ -9,7 +9,9 @@ from ..stage import Stage
 scenarios = Scenarios("locks")
 
 
-@scenarios.add("row-lock", "A running job's row is locked for two leases: neither lost nor taken over meanwhile")
+@scenarios.add(
+    "row-lock", "A running job's row is locked for two leases: neither lost nor taken over meanwhile"
+)
 def row_lock(stage: Stage) -> None:
     stage.enqueue("plain", gate="go")
     stage.worker("A")
@@ -31,13 +33,16 @@ def row_lock(stage: Stage) -> None:
     locker.run("COMMIT")
     stage.until_state(1, "done")
     stage.record.figure(
-        "generation that ended it", stage.facts.value("SELECT generation FROM django_pgqueue_job WHERE id = 1")
+        "generation that ended it",
+        stage.facts.value("SELECT generation FROM django_pgqueue_job WHERE id = 1"),
     )
     stage.stop_workers()
     invariants.check(stage)
 
 
-@scenarios.add("full-registry", "A worker full of long jobs, and two orphans: the spent one fails, the other waits for a slot")
+@scenarios.add(
+    "full-registry", "A full worker and two orphans: the spent one fails, the other waits for a slot"
+)
 def full_registry(stage: Stage) -> None:
     orphan, spent = stage.enqueue("plain", gate="go")[0], stage.enqueue("plain", gate="go", max_attempts=1)[0]
     dying = stage.worker("A", concurrency=2)
@@ -69,6 +74,8 @@ def full_registry(stage: Stage) -> None:
     stage.stop_workers()
     rows = stage.facts.run("SELECT job_id, kind FROM django_pgqueue_failure ORDER BY job_id")
     stage.check(
-        "both lost attempts are on record", rows == [[orphan, "lease_expired"], [spent, "lease_expired"]], rows
+        "both lost attempts are on record",
+        rows == [[orphan, "lease_expired"], [spent, "lease_expired"]],
+        rows,
     )
     invariants.check(stage)

@@ -12,16 +12,22 @@ scenarios = Scenarios("network")
 LONG_LEASE = 120.0
 
 
-@scenarios.add("lost-claim-reply", "The reply to a claim's commit is lost: its own worker finds it, without waiting for the lease")
+@scenarios.add(
+    "lost-claim-reply", "A claim's commit, its reply lost: its worker finds it without waiting for the lease"
+)
 def lost_claim_reply(stage: Stage) -> None:
     _cut_one_commit(stage, points.CLAIM, at="reply", task="plain")
     stage.until_state(1, "done", 2)
-    rows = stage.facts.run(
-        "SELECT was, state, generation FROM lab_history WHERE job_id = 1 ORDER BY n"
-    )
+    rows = stage.facts.run("SELECT was, state, generation FROM lab_history WHERE job_id = 1 ORDER BY n")
     stage.check(
         "the claim was released by its own generation, then claimed anew",
-        rows == [["ready", "running", 1], ["running", "ready", 1], ["ready", "running", 2], ["running", "done", 2]],
+        rows
+        == [
+            ["ready", "running", 1],
+            ["running", "ready", 1],
+            ["ready", "running", 2],
+            ["running", "done", 2],
+        ],
         rows,
     )
     stage.check_value("the attempt was given back", "SELECT attempts FROM django_pgqueue_job", 1)
@@ -35,7 +41,9 @@ def lost_claim(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("lost-completion-reply", "The reply to a completion's commit is lost: done by this generation means accepted")
+@scenarios.add(
+    "lost-completion-reply", "A completion's commit, its reply lost: done by this generation is accepted"
+)
 def lost_completion_reply(stage: Stage) -> None:
     for task in ("plain", "fenced", "transactional"):
         job_id = _cut_one_commit(stage, points.END, at="reply", task=task)
@@ -44,7 +52,9 @@ def lost_completion_reply(stage: Stage) -> None:
     stage.check_value("none of them ran twice", "SELECT max(generation) FROM django_pgqueue_job", 1)
 
 
-@scenarios.add("lost-completion", "A completion is cut off before its commit: sent again, by the same generation")
+@scenarios.add(
+    "lost-completion", "A completion is cut off before its commit: sent again, by the same generation"
+)
 def lost_completion(stage: Stage) -> None:
     _cut_one_commit(stage, points.END, at="request", task="plain")
     stage.until_state(1, "done", 1)
@@ -59,7 +69,9 @@ def lost_completion(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("partition", "A worker is cut off in the body, replaced, and comes back: its completion is refused")
+@scenarios.add(
+    "partition", "A worker is cut off in the body, replaced, and comes back: its completion is refused"
+)
 def partition(stage: Stage) -> None:
     proxy = stage.proxy()
     stage.enqueue("plain", gate="go")
@@ -82,7 +94,9 @@ def partition(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("refused", "The server refuses connections while a job runs: the worker waits, and completes it")
+@scenarios.add(
+    "refused", "The server refuses connections while a job runs: the worker waits, and completes it"
+)
 def refused(stage: Stage) -> None:
     proxy = stage.proxy()
     stage.enqueue("outside", gate="go")

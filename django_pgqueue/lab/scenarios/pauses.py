@@ -10,18 +10,24 @@ from ..stage import Stage
 scenarios = Scenarios("pauses")
 
 
-@scenarios.add("pause-in-body", "Paused in the body and replaced: the late completion is refused and recorded")
+@scenarios.add(
+    "pause-in-body", "Paused in the body and replaced: the late completion is refused and recorded"
+)
 def in_body(stage: Stage) -> None:
     _paused_in_body(stage, "plain")
     _await_rejection(stage, "complete")
     rows = stage.facts.run("SELECT kind, generation FROM lab_effects ORDER BY generation")
     stage.check(
-        "an effect outside any fence happened twice: that is what a key is for", rows == [["plain", 1], ["plain", 2]], rows
+        "an effect outside any fence happened twice: hence the key",
+        rows == [["plain", 1], ["plain", 2]],
+        rows,
     )
     _finish(stage)
 
 
-@scenarios.add("pause-before-fence", "Paused before its fence and replaced: the fenced writes are refused too")
+@scenarios.add(
+    "pause-before-fence", "Paused before its fence and replaced: the fenced writes are refused too"
+)
 def before_fence(stage: Stage) -> None:
     _paused_in_body(stage, "fenced")
     _await_rejection(stage, "fence")
@@ -30,7 +36,9 @@ def before_fence(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("pause-in-transaction", "Paused inside a transactional body: its row lock keeps the job its own")
+@scenarios.add(
+    "pause-in-transaction", "Paused inside a transactional body: its row lock keeps the job its own"
+)
 def in_transaction(stage: Stage) -> None:
     stage.enqueue("transactional", gate="go")
     paused = stage.worker("A")
@@ -50,7 +58,9 @@ def in_transaction(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("pause-after-claim", "Paused after its claim's commit and replaced: whatever it does then is refused")
+@scenarios.add(
+    "pause-after-claim", "Paused after its claim's commit and replaced: whatever it does then is refused"
+)
 def after_claim(stage: Stage) -> None:
     proxy = stage.proxy()
     trap = proxy.set_trap(points.CLAIM, at="reply")
@@ -69,7 +79,9 @@ def after_claim(stage: Stage) -> None:
     _finish(stage)
 
 
-@scenarios.add("pause-before-completion", "Paused with its completion uncommitted, cut off and replaced: refused")
+@scenarios.add(
+    "pause-before-completion", "Paused with its completion uncommitted, cut off and replaced: refused"
+)
 def before_completion(stage: Stage) -> None:
     proxy = stage.proxy()
     trap = proxy.set_trap(points.END, at="request")

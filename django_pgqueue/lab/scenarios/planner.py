@@ -20,18 +20,24 @@ DONE = 200_000
 BUDGET = 30
 
 
-@scenarios.add("claim-plan", f"Beside {DONE:,} finished jobs: the combined claim walks them all, ours touches {BUDGET} pages at most")
+@scenarios.add(
+    "claim-plan", f"Beside {DONE:,} finished jobs: the combined claim walks them, ours touches {BUDGET} pages"
+)
 def claim_plan(stage: Stage) -> None:
     session = stage.facts
     set_up(session, GENERATION_SCHEMA)
     payload = """'{"order_id": 42}'"""
-    session.run(f"INSERT INTO jobs (state, generation, payload) SELECT 'done', 1, {payload} FROM generate_series(1, {DONE})")
+    session.run(
+        f"INSERT INTO jobs (state, generation, payload) SELECT 'done', 1, {payload} FROM generate_series(1, {DONE})"
+    )
     session.run(f"INSERT INTO jobs (payload) SELECT {payload} FROM generate_series(1, 1000)")
     session.run(
         "INSERT INTO django_pgqueue_job (task, state, generation, worker_ids, finished_at, payload)"
         f" SELECT 'x', 'done', 1, '{{w}}', now(), {payload} FROM generate_series(1, {DONE})"
     )
-    session.run(f"INSERT INTO django_pgqueue_job (task, payload) SELECT 'x', {payload} FROM generate_series(1, 1000)")
+    session.run(
+        f"INSERT INTO django_pgqueue_job (task, payload) SELECT 'x', {payload} FROM generate_series(1, 1000)"
+    )
     session.run("VACUUM (ANALYZE) jobs")
     session.run("VACUUM (ANALYZE) django_pgqueue_job")
     combined, combined_nodes = _plan(stage, session, "the articles' combined claim", GENERATION_CLAIM)
@@ -43,7 +49,9 @@ def claim_plan(stage: Stage) -> None:
     )
     stage.check("the package's claim uses pgqueue_job_ready", "pgqueue_job_ready" in our_nodes, our_nodes)
     stage.check(f"it touches at most {BUDGET} buffers", ours <= BUDGET, ours)
-    stage.check("the combined claim touches more than 50 times as many", combined > 50 * ours, [combined, ours])
+    stage.check(
+        "the combined claim touches more than 50 times as many", combined > 50 * ours, [combined, ours]
+    )
     stage.check_value("both plans were rolled back", "SELECT count(*) FROM jobs WHERE state = 'running'", 0)
 
 

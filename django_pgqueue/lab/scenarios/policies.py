@@ -22,10 +22,15 @@ scenarios = Scenarios("articles")
 SHORT = timedelta(milliseconds=150)
 
 
-@scenarios.add("late-completion", "A late result that nobody has reclaimed: accepted by token, refused when strict")
+@scenarios.add(
+    "late-completion", "A late result that nobody has reclaimed: accepted by token, refused when strict"
+)
 def late_completion(stage: Stage) -> None:
     stage.enqueue("plain", 2)
-    for fencing, verdict, state in ((Fencing.TOKEN, "accepted", "done"), (Fencing.STRICT, "expired", "running")):
+    for fencing, verdict, state in (
+        (Fencing.TOKEN, "accepted", "done"),
+        (Fencing.STRICT, "expired", "running"),
+    ):
         lease = replace(_claim(stage, "A", lease=SHORT), fencing=fencing)
         stage.until_row(
             f"the lease on job {lease.job_id} has expired by the database's clock",
@@ -35,7 +40,9 @@ def late_completion(stage: Stage) -> None:
         reply = _complete(stage, lease, f", fencing={str(fencing)!r}")
         stage.check(f"under {fencing} fencing the verdict is {verdict}", reply == verdict, reply)
         stage.check_value(
-            f"and the job is {state}", f"SELECT state FROM django_pgqueue_job WHERE id = {lease.job_id}", state
+            f"and the job is {state}",
+            f"SELECT state FROM django_pgqueue_job WHERE id = {lease.job_id}",
+            state,
         )
     _check_rejections(stage, [["complete", "expired", 1, 1]])
 
@@ -45,7 +52,8 @@ def stale_writes(stage: Stage) -> None:
     stage.enqueue("plain")
     old = _claim(stage, "A", lease=SHORT)
     stage.until_row(
-        "the lease has expired", "SELECT lease_until < statement_timestamp() FROM django_pgqueue_job WHERE id = 1"
+        "the lease has expired",
+        "SELECT lease_until < statement_timestamp() FROM django_pgqueue_job WHERE id = 1",
     )
     (new,) = leases.reclaim(worker="worker-B", using=ALIAS)
     stage.record.call("leases.reclaim(worker='worker-B')", _shown(new))
@@ -62,11 +70,17 @@ def stale_writes(stage: Stage) -> None:
     reply = _complete(stage, new)
     stage.check("the owner's completion is accepted", reply == "accepted", reply)
     reply = _complete(stage, new)
-    stage.check("sent again by the same generation, it is already accepted", reply == "already_accepted", reply)
-    _check_rejections(stage, [[action, "superseded", 1, 2] for action in ("renew", "complete", "fail", "release")])
+    stage.check(
+        "sent again by the same generation, it is already accepted", reply == "already_accepted", reply
+    )
+    _check_rejections(
+        stage, [[action, "superseded", 1, 2] for action in ("renew", "complete", "fail", "release")]
+    )
 
 
-@scenarios.add("lost-claim-commit", "A rolled-back claim leaves nothing; the worker's id tells whose a number is")
+@scenarios.add(
+    "lost-claim-commit", "A rolled-back claim leaves nothing; the worker's id tells whose a number is"
+)
 def lost_claim_commit(stage: Stage) -> None:
     stage.enqueue("plain")
     with transaction.atomic(using=ALIAS):
@@ -81,7 +95,9 @@ def lost_claim_commit(stage: Stage) -> None:
     stage.check("worker A, asking by its id, finds that it owns nothing", mine == [], len(mine))
 
 
-@scenarios.add("cancel-while-claimed", "A cancellation meets a claim that has not committed: it waits, then asks the owner")
+@scenarios.add(
+    "cancel-while-claimed", "A cancellation meets an uncommitted claim: it waits, then asks the owner"
+)
 def cancel_while_claimed(stage: Stage) -> None:
     stage.enqueue("plain")
     replies: list[Any] = []
@@ -102,7 +118,9 @@ def cancel_while_claimed(stage: Stage) -> None:
         )
     canceller.join(20)
     stage.record.call("outcomes.cancel(1)", replies)
-    stage.check("the claim won, so its owner is asked to stop", replies == ["cancellation requested"], replies)
+    stage.check(
+        "the claim won, so its owner is asked to stop", replies == ["cancellation requested"], replies
+    )
     renewal = leases.renew([lease], using=ALIAS)
     stage.record.call("leases.renew([generation 1])", {"cancel_requested": len(renewal.cancel_requested)})
     stage.check("the owner learns it with its next heartbeat", lease.key in renewal.cancel_requested)

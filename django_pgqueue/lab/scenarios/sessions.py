@@ -29,12 +29,18 @@ def terminate_all(stage: Stage) -> None:
     stage.record.figure("sessions ended", ended)
     stage.until_all_ended(within=60)
     stage.stop_workers()
-    stage.check_value("every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120)
+    stage.check_value(
+        "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120
+    )
     invariants.check(stage)
 
 
-@scenarios.add("terminate-heartbeat", "The heartbeat's session is ended for two leases: the job keeps its lease")
+@scenarios.add(
+    "terminate-heartbeat", "The heartbeat's session is ended for two leases: the job keeps its lease"
+)
 def terminate_heartbeat(stage: Stage) -> None:
+    if stage.place.pooled:
+        raise Skip("behind a pooler no server session is the heartbeat's own")
     stage.enqueue("plain", gate="go")
     stage.worker("A", lease=2 * LEASE_SECONDS)
     stage.until_reached(1)
@@ -70,22 +76,25 @@ def terminate_listener(stage: Stage) -> None:
     invariants.check(stage)
 
 
-@scenarios.add("read-only", "The database turns read-only in the middle of a job, and back: the job ends once, as done")
+@scenarios.add(
+    "read-only", "The database turns read-only in the middle of a job, and back: the job ends once, as done"
+)
 def read_only(stage: Stage) -> None:
     jobs = [*stage.enqueue("outside", gate="go"), *stage.enqueue("plain")]
     worker = stage.worker("A", lease=60)
     stage.until_reached(jobs[0])
-    _set_read_only(stage, "on")
-    stage.facts.quietly("SET default_transaction_read_only = off")
-    stage.open_gate("go")
-    worker.wait_for_output("does not answer")
-    stage.record.event("worker-A has tried to write the job's ending")
-    stage.check_value(
-        "while nothing can be written, the job stays the worker's own",
-        f"SELECT state FROM django_pgqueue_job WHERE id = {jobs[0]}",
-        "running",
-    )
-    _set_read_only(stage, "off")
+    try:
+        _set_read_only(stage, "on")
+        _despite_read_only(stage, "INSERT INTO lab_gates VALUES ('go')")
+        worker.wait_for_output("does not answer")
+        stage.record.event("worker-A has tried to write the job's ending")
+        stage.check_value(
+            "while nothing can be written, the job stays the worker's own",
+            f"SELECT state FROM django_pgqueue_job WHERE id = {jobs[0]}",
+            "running",
+        )
+    finally:
+        _set_read_only(stage, "off")
     for job_id in jobs:
         stage.until_state(job_id, "done", 1)
     stage.stop_workers()
@@ -94,9 +103,20 @@ def read_only(stage: Stage) -> None:
 
 
 def _set_read_only(stage: Stage, value: str) -> None:
-    session = stage.session("operator")
-    session.quietly("SET default_transaction_read_only = off")
-    name = stage.target.name
-    session.run(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {value}')
-    session.quietly(TERMINATE, "pgqueue worker-%")
-    stage.record.event("the workers' sessions are ended, so that the new ones have it")
+    statement = f'ALTER DATABASE "{stage.target.name}" SET default_transaction_read_only = {value}'
+    _despite_read_only(stage, statement)
+    # All of them, its own at last: behind a pooler any server session may serve the worker next.
+    stage.facts.value(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+    stage.facts.quietly("SELECT pg_terminate_backend(pg_backend_pid())")
+    stage.facts.reconnect()
+    stage.record.event("every session is ended, so that the new ones have it")
+
+
+def _despite_read_only(stage: Stage, statement: str) -> None:
+    """Run a statement in a transaction that is not read-only; a SET would stay behind in a pooler's session."""
+    stage.facts.quietly("BEGIN READ WRITE")
+    stage.facts.run(statement)
+    stage.facts.quietly("COMMIT")

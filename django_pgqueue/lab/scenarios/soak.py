@@ -33,7 +33,9 @@ ENQUEUE = """
 """
 
 
-@scenarios.add("soak", "Minutes of random kills, stops, cuts, partitions and restarts, one each second", by_default=False)
+@scenarios.add(
+    "soak", "Minutes of random kills, stops, cuts, partitions and restarts, one each second", by_default=False
+)
 def soak(stage: Stage) -> None:
     seconds = float(os.environ.get("PGQUEUE_SOAK_SECONDS", "600"))
     jobs = int(os.environ.get("PGQUEUE_SOAK_JOBS", "20000"))
@@ -67,7 +69,9 @@ def _storm(stage: Stage, chaos: Chaos, began: float, seconds: float, jobs: int) 
         if time.monotonic() >= tell_at:
             tell_at += 15.0
             live = stage.facts.value("SELECT count(*) FROM django_pgqueue_job WHERE state <> 'done'")
-            stage.record.note(f"{elapsed:6.0f} s: {enqueued} enqueued, {live} not done, {chaos.struck.total()} faults")
+            stage.record.note(
+                f"{elapsed:6.0f} s: {enqueued} enqueued, {live} not done, {chaos.struck.total()} faults"
+            )
         pause(TICK_SECONDS)
     return enqueued
 
@@ -92,9 +96,15 @@ def _conclude(stage: Stage, enqueued: int, chaos: Chaos) -> None:
     facts = stage.facts
     there = facts.value("SELECT count(*) FROM django_pgqueue_job")
     done = facts.value("SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'")
-    stage.check("zero lost: every job whose enqueue was confirmed is there", there >= enqueued, [there, enqueued])
+    stage.check(
+        "zero lost: every job whose enqueue was confirmed is there", there >= enqueued, [there, enqueued]
+    )
     stage.check("every job is done", done == there, [done, there])
-    stage.check("every worker that was asked to stop ended with 0", set(chaos.exit_codes) <= {0}, dict(chaos.exit_codes))
+    stage.check(
+        "every worker that was asked to stop ended with 0",
+        set(chaos.exit_codes) <= {0},
+        dict(chaos.exit_codes),
+    )
     figures = {
         "jobs": "SELECT count(*) FROM django_pgqueue_job",
         "claims": "SELECT sum(generation)::bigint FROM django_pgqueue_job",
@@ -108,8 +118,8 @@ def _conclude(stage: Stage, enqueued: int, chaos: Chaos) -> None:
         " WHERE kind = 'plain' GROUP BY job_id HAVING count(*) > 1) AS d",
         "mails": "SELECT count(*) FROM lab_mails",
         "requests to the mail service": "SELECT sum(sent)::bigint FROM lab_mails",
-        "refused writes": "SELECT jsonb_object_agg(what, n) FROM (SELECT action || ' ' || verdict AS what, count(*) AS n"
-        " FROM django_pgqueue_rejection GROUP BY 1) AS r",
+        "refused writes": "SELECT jsonb_object_agg(what, n) FROM"
+        " (SELECT action || ' ' || verdict AS what, count(*) AS n FROM django_pgqueue_rejection GROUP BY 1) AS r",
         "failed attempts": "SELECT jsonb_object_agg(kind, n) FROM (SELECT kind, count(*) AS n"
         " FROM django_pgqueue_failure GROUP BY 1) AS f",
     }

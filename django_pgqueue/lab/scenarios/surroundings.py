@@ -21,7 +21,9 @@ scenarios = Scenarios("surroundings")
 OFF = "10m"
 
 
-@scenarios.add("clocks", f"Workers whose clocks are {OFF} ahead and behind: only the database's clock judges a lease")
+@scenarios.add(
+    "clocks", f"Workers whose clocks are {OFF} ahead and behind: only the database's clock judges a lease"
+)
 def clocks(stage: Stage) -> None:
     faketime = stage.need("faketime")
     stage.enqueue("outside", 2, gate="long")
@@ -44,6 +46,8 @@ def clocks(stage: Stage) -> None:
     for process in stage.processes:
         if _owner(stage, orphan) == process.name:
             process.kill()
+        else:
+            stage.record.names[process.name] = "the other worker"
     stage.record.event("SIGKILL to the worker that runs one more job; the other takes over")
     stage.open_gate("orphan")
     stage.open_gate("long")
@@ -76,13 +80,17 @@ def pgbouncer(stage: Stage) -> None:
     stage.worker("B", via=pooled, concurrency=4, listen=False)
     stage.until_all_ended(within=60)
     stage.stop_workers()
-    stage.check_value("every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120)
+    stage.check_value(
+        "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120
+    )
     invariants.check(stage)
 
 
 def _clock(faketime: str, offset: str) -> dict[str, str]:
     """Return what makes a process see another wall clock, as faketime itself would set it; not its monotonic clock."""
-    shown = subprocess.run([faketime, "-m", "-f", offset, "env"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [faketime, "-m", "-f", offset, "env"], capture_output=True, text=True, check=True
+    ).stdout
     pairs = (line.partition("=") for line in shown.splitlines())
     env = {name: value for name, _, value in pairs if name in ("LD_PRELOAD", "FAKETIME")}
     return {**env, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
@@ -96,8 +104,8 @@ def _owner(stage: Stage, job_id: int) -> str:
 def _start_pgbouncer(stage: Stage, program: str) -> Target:
     """Start a pgbouncer of its own before the disposable database; return the way through it."""
     port = _free_port()
-    wanted = {key: value for key, value in stage.target.params.items() if key in ("host", "port", "user", "password")}
-    server = " ".join(f"{key}='{value}'" for key, value in wanted.items())
+    passed_on = ("host", "port", "user", "password")
+    server = " ".join(f"{key}='{value}'" for key, value in stage.target.params.items() if key in passed_on)
     settings = stage.folder / "pgbouncer.ini"
     settings.touch(mode=0o600)
     settings.write_text(
@@ -114,7 +122,7 @@ def _start_pgbouncer(stage: Stage, program: str) -> Target:
     process = stage.process("pgbouncer", [program, str(settings)], env=dict(os.environ), user=user)
     stage.record.event("pgbouncer started: pool_mode = transaction, 4 server connections")
     changes = {"host": "127.0.0.1", "port": str(port), "sslmode": "disable"}
-    target = Target(params={key: value for key, value in stage.target.params.items() if key != "hostaddr"}).but(**changes)
+    target = stage.target.without("hostaddr").but(**changes)
     stage.until("pgbouncer lets the lab in", lambda: _answers(target) or process.returncode is not None)
     return target
 
