@@ -124,8 +124,7 @@ class Worker:
             self._heartbeat.stop()
             self._announcer.stop()
             self._pool.stop(timeout=0.2)
-            for thread in (heartbeat, housekeeper, announcer):
-                thread.join(LAST_WORDS_SECONDS)
+            self._join([heartbeat, housekeeper, announcer], signals)
         return EXIT_BROKEN if self._broken or self.fatal else EXIT_OK
 
     @property
@@ -200,11 +199,22 @@ class Worker:
                 asked = True
                 logger.info("Stopping: draining for at most %s", self.settings.shutdown_timeout)
                 self.stop()
-            if signals.count > 1 and signals.last is not None:
-                logging.shutdown()
-                os._exit(128 + signals.last)
+            self._heed_second(signals)
             for service in (self._loop, self._heartbeat, self._housekeeper):
                 self._unstick(service)
+
+    def _join(self, threads: list[threading.Thread], signals: Signals) -> None:
+        """Wait for the last words of the threads, which a frozen database session could hold up."""
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
+        for thread in threads:
+            while thread.is_alive() and time.monotonic() < deadline:
+                thread.join(0.1)
+                self._heed_second(signals)
+
+    def _heed_second(self, signals: Signals) -> None:
+        if signals.count > 1 and signals.last is not None:
+            logging.shutdown()
+            os._exit(128 + signals.last)
 
     def _unstick(self, service: Service) -> None:
         """Cut the connection of a thread whose statement does not return: the server, or the way to it, is frozen."""
