@@ -21,6 +21,7 @@ INSTALLED_APPS = [
     "django_pgqueue",
     "tests.processes.app.ProcessesConfig",
 ]
+DEBUG = False  # or Django logs every task to the console
 ROOT_URLCONF = None
 MIDDLEWARE = []
 TEMPLATES = []

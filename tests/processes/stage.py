@@ -61,6 +61,7 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         self._children = ExitStack()
         self._number = 0
+        self._session: psycopg.Connection[Row] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,6 +76,8 @@ class Stage:
     def close(self) -> None:
         """Kill and reap every worker, frozen or not."""
         self._children.close()
+        if self._session is not None:
+            self._session.close()
 
     # workers
 
@@ -184,10 +187,24 @@ class Stage:
             yield session
 
     def sql(self, statement: str, *values: object, url: str | None = None) -> list[Row]:
-        """Run one statement on a session of its own."""
-        with self.connect(url) as session:
-            cursor = session.execute(cast(Any, statement), values or None)
-            return cursor.fetchall() if cursor.description else []
+        """Run one statement; on a new session if the server has ended the last one."""
+        if url is not None:
+            with self.connect(url) as session:
+                return self._run(session, statement, values)
+        if self._session is not None:
+            try:
+                return self._run(self._session, statement, values)
+            except psycopg.OperationalError:
+                if not self._session.closed:
+                    raise
+        self._session = psycopg.connect(
+            self.url, autocommit=True, row_factory=dict_row, application_name="the test"
+        )
+        return self._run(self._session, statement, values)
+
+    def _run(self, session: psycopg.Connection[Row], statement: str, values: tuple[object, ...]) -> list[Row]:
+        cursor = session.execute(cast(Any, statement), values or None, prepare=False)
+        return cursor.fetchall() if cursor.description else []
 
     def count(self, table: str, condition: str = "true", *values: object, url: str | None = None) -> int:
         """Return how many rows hold."""

@@ -73,11 +73,12 @@ def test_150_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> Non
 @pytest.mark.usefixtures("thief")
 def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
     """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would."""
-    worker = stage.worker("--queue-name", "long")
-    jobs = [stage.enqueue(name, 4 * LEASE, queue="long") for name in ("nap", "spin", "block_the_loop")]
+    lease = 2.5
+    worker = stage.worker("--queue-name", "long", "--lease", str(lease))
+    jobs = [stage.enqueue(name, 4 * lease, queue="long") for name in ("nap", "spin", "block_the_loop")]
 
     for job in jobs:
-        stage.wait_state(job, "done", 8 * LEASE + 10)
+        stage.wait_state(job, "done", 8 * lease + 10)
         assert stage.brief(job) == ("done", 1, 1)
         assert stage.job(job)["worker_ids"] == [worker.id]
         assert stage.rejections(job) == []
