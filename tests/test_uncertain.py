@@ -52,13 +52,18 @@ def caught(trap: Trap) -> None:
 
 def settled(stage: Stage, worker: Worker) -> None:
     """Wait until the worker says that it holds nothing."""
-    stage.wait(lambda: stage.count("django_pgqueue_worker", "id = %s AND running = 0", worker.id) == 1, "it holds nothing")
+    stage.wait(
+        lambda: stage.count("django_pgqueue_worker", "id = %s AND running = 0", worker.id) == 1,
+        "it holds nothing",
+    )
 
 
 # Claims
 
 
-def test_a_claim_whose_reply_was_lost_is_found_and_run_without_waiting_for_the_lease(stage: Stage, proxy: Proxy) -> None:
+def test_a_claim_whose_reply_was_lost_is_found_and_run_without_waiting_for_the_lease(
+    stage: Stage, proxy: Proxy
+) -> None:
     """Ten jobs were claimed at once; a job that the worker really holds is left alone."""
     worker = worker_behind(stage, proxy, "--concurrency", "12", "--interval", "0.3")
     held = stage.enqueue("hold", "end")
@@ -150,7 +155,9 @@ def test_an_ending_on_a_line_that_breaks_happens_once_under_its_own_generation_a
 
 
 @pytest.mark.parametrize("at", ["reply", "request"])
-def test_the_release_of_a_worker_that_stops_is_settled_before_it_leaves(at: str, stage: Stage, proxy: Proxy) -> None:
+def test_the_release_of_a_worker_that_stops_is_settled_before_it_leaves(
+    at: str, stage: Stage, proxy: Proxy
+) -> None:
     worker = worker_behind(stage, proxy, "--shutdown-timeout", "0.5")
     job = stage.enqueue("hold", "never")
     stage.wait_note("started", job)
@@ -175,7 +182,9 @@ def test_a_completion_that_was_lost_on_the_way_is_refused_if_the_job_has_moved_o
     caught(trap)
     proxy.refusing = True
     trap.drop()
-    stage.wait(lambda: taken_over(stage, job), "the server has rolled back, and another worker reclaims the job")
+    stage.wait(
+        lambda: taken_over(stage, job), "the server has rolled back, and another worker reclaims the job"
+    )
     proxy.refusing = False
 
     stage.wait(lambda: stage.count("django_pgqueue_rejection", "action = 'complete'") == 1, "it was refused")
@@ -223,7 +232,9 @@ def test_a_write_that_is_sent_again_gets_the_verdict_of_the_first(write: str, at
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("write", ["fail and retry", "release"])
-def test_an_ending_that_went_through_is_still_already_accepted_when_the_job_has_been_claimed_again(write: str) -> None:
+def test_an_ending_that_went_through_is_still_already_accepted_when_the_job_has_been_claimed_again(
+    write: str,
+) -> None:
     """The next claim may come before the worker can ask; the ledger must not accuse it of being stale."""
     job_id = new_job()
     lease = claim_one("A")

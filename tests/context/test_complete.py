@@ -1,18 +1,19 @@
 """`with context.complete()`: the job ends in the commit of its block, or neither happens."""
 
+from functools import partial
+
 import pytest
 from django.db import OperationalError, transaction
 
-from django_pgqueue import LeaseLost, leases, outcomes
+from django_pgqueue import LeaseLost, outcomes, task
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidPayload
-from django_pgqueue.models import Effect, Failure, Job, Rejection
+from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
-from django_pgqueue import task
 from django_pgqueue.worker.execution import Execution
 from testproject.shop.models import Order
 from tests.context.holding import bad_line, context_of, holding_of
-from tests.races.tools import claim_one, new_job, row, session
+from tests.races.tools import at_once, backend_pid, claim_one, new_job, reclaimed, row, session
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -217,9 +218,8 @@ def test_a_completion_that_never_reached_the_server_has_not_happened(context):
 
 def test_a_completion_whose_reply_was_lost_inside_the_tasks_own_transaction_raises_and_happened_once(context):
     with bad_line(at="reply") as trap:
-        with pytest.raises(OperationalError), transaction.atomic():
-            with context.complete("once"):
-                write()
+        with pytest.raises(OperationalError), transaction.atomic(), context.complete("once"):
+            write()
         assert trap.caught.is_set()
     assert seen_by_others(context.job_id) == ("done", 1)
 
@@ -240,8 +240,6 @@ def test_a_server_that_stays_away_after_the_lost_reply_leaves_the_verdict_to_the
 
 
 def test_a_backend_that_ends_inside_the_block_leaves_nothing_and_the_job_running(context):
-    from tests.races.tools import backend_pid
-
     with pytest.raises(OperationalError), context.complete():
         write()
         with session() as second:
@@ -251,26 +249,25 @@ def test_a_backend_that_ends_inside_the_block_leaves_nothing_and_the_job_running
     assert not Rejection.objects.exists()
 
 
+def finish(context, name):
+    """Complete with a write of its own; return whether that was accepted."""
+    try:
+        with context.complete(name):
+            write(f"{context.job_id} {name}")
+    except LeaseLost:
+        return False
+    return True
+
+
 def test_two_generations_that_complete_at_once_have_one_winner_and_one_record():
-    from tests.races.tools import at_once, expire
-
-    for number in range(20):
-        new_job()
-        old = context_of(claim_one("A"))
-        expire(old.job_id)
-        (newer,) = leases.reclaim(worker="B")
-
-        def finish(context, name):
-            try:
-                with context.complete(name):
-                    write(f"{number} {name}")
-            except LeaseLost:
-                return False
-            return True
-
-        assert at_once(lambda: finish(old, "old"), lambda: finish(context_of(newer), "new")) == [False, True]
+    jobs = []
+    for _ in range(20):
+        jobs.append(new_job())
+        old = claim_one("A")
+        newer = reclaimed(old)
+        both = [partial(finish, context_of(old), "old"), partial(finish, context_of(newer), "new")]
+        assert at_once(*both) == [False, True]
         assert row(old.job_id).result == "new"
-    assert numbers() == {f"{number} new" for number in range(20)}
+    assert numbers() == {f"{job_id} new" for job_id in jobs}
     assert Rejection.objects.count() == 20
-    assert not Effect.objects.exists()
     assert Job.objects.exclude(state="done").count() == 0

@@ -1,5 +1,6 @@
 """`with context.fence()`: the block's writes commit only if their writer still owns the job."""
 
+import contextlib
 import dataclasses
 import logging
 from datetime import timedelta
@@ -68,7 +69,11 @@ def test_the_block_of_a_worker_whose_job_has_moved_on_is_not_even_entered(block,
     before = list(Job.objects.values())
     with pytest.raises(LeaseLost) as caught, getattr(context, block)():
         pytest.fail("the block was entered")
-    assert (caught.value.job_id, caught.value.generation, caught.value.verdict) == (context.job_id, 1, verdict)
+    assert (caught.value.job_id, caught.value.generation, caught.value.verdict) == (
+        context.job_id,
+        1,
+        verdict,
+    )
     assert list(Job.objects.values()) == before
     rejection = only_rejection(context.job_id)
     assert (rejection.action, rejection.verdict, rejection.worker) == (block, verdict, "A")
@@ -117,11 +122,8 @@ def test_a_block_that_raises_leaves_nothing_and_the_job_as_it_was(block, context
 def test_a_block_with_a_swallowed_database_error_commits_nothing(block, context):
     with pytest.raises(DatabaseError), getattr(context, block)():
         write()
-        with connection.cursor() as cursor:
-            try:
-                cursor.execute("SELECT 1/0")
-            except DatabaseError:
-                pass
+        with connection.cursor() as cursor, contextlib.suppress(DatabaseError):
+            cursor.execute("SELECT 1/0")
         write("2")
     assert numbers() == set()
     assert row(context.job_id).state == "running"
@@ -165,7 +167,10 @@ def test_strict_fencing_refuses_an_expired_lease_although_nobody_reclaimed_it(bl
     assert caught.value.verdict == "expired"
     assert numbers() == {"1"}
     assert row(context.job_id).state == "running"
-    assert (only_rejection(context.job_id).action, only_rejection(context.job_id).verdict) == (block, "expired")
+    assert (only_rejection(context.job_id).action, only_rejection(context.job_id).verdict) == (
+        block,
+        "expired",
+    )
 
 
 def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_block():
@@ -179,13 +184,18 @@ def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_bloc
     assert caught.value.verdict == "expired"
     assert numbers() == set()
     assert row(context.job_id).state == "running"
-    assert (only_rejection(context.job_id).action, only_rejection(context.job_id).verdict) == ("complete", "expired")
+    assert (only_rejection(context.job_id).action, only_rejection(context.job_id).verdict) == (
+        "complete",
+        "expired",
+    )
     assert context.holding.completed is False
 
 
 def is_over(job_id):
     with connection.cursor() as cursor:
-        cursor.execute("SELECT lease_until < clock_timestamp() FROM django_pgqueue_job WHERE id = %s", [job_id])
+        cursor.execute(
+            "SELECT lease_until < clock_timestamp() FROM django_pgqueue_job WHERE id = %s", [job_id]
+        )
         return cursor.fetchone()[0]
 
 
@@ -293,7 +303,9 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
         if block == "fence":
             fenced.check()
             renewed = row(fenced.job_id).lease_until
-            wait_until(lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE)
+            wait_until(
+                lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE
+            )
             with fenced.complete():
                 pass
     assert row(fenced.job_id).state == "done"
@@ -303,7 +315,9 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
 
 def other_session_sees(job_id):
     with session() as second:
-        return second.execute("SELECT lease_until FROM django_pgqueue_job WHERE id = %s", [job_id]).fetchone()[0]
+        return second.execute(
+            "SELECT lease_until FROM django_pgqueue_job WHERE id = %s", [job_id]
+        ).fetchone()[0]
 
 
 def test_a_heartbeat_leaves_no_rejection_for_jobs_that_complete_themselves():

@@ -44,7 +44,12 @@ def test_the_effect_is_called_with_its_arguments_and_its_result_is_kept(context)
     assert context.once("mail", mailer.send, "a", key=context.idempotency_key) == {"id": 7}
     assert mailer.calls == [(("a",), {"key": context.idempotency_key})]
     effect = Effect.objects.get()
-    assert (effect.job_id, effect.key, effect.generation, effect.result) == (context.job_id, "mail", 1, {"id": 7})
+    assert (effect.job_id, effect.key, effect.generation, effect.result) == (
+        context.job_id,
+        "mail",
+        1,
+        {"id": 7},
+    )
 
 
 def test_every_later_attempt_gets_the_saved_result_and_the_effect_is_not_called_again(context):

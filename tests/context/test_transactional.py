@@ -1,5 +1,6 @@
 """`@task(transactional=True)`: the whole body and the fenced completion are one transaction."""
 
+import contextlib
 from datetime import timedelta
 
 import pytest
@@ -50,11 +51,8 @@ def charge_and_return_something_else(number):
 @task(transactional=True, max_attempts=1)
 def charge_and_swallow_an_error(number):
     write(number)
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute("SELECT 1/0")
-        except Exception:
-            pass
+    with connection.cursor() as cursor, contextlib.suppress(Exception):
+        cursor.execute("SELECT 1/0")
     return "never"
 
 
