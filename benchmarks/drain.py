@@ -27,11 +27,15 @@ STATEMENTS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What a drain measured. `wrong` counts jobs that were lost, run twice or refused: it must be 0."""
+    """What a drain measured. `wrong` counts jobs that were lost, run twice or refused: it must be 0.
+
+    `given_back` counts jobs that a worker had claimed and released without having begun them.
+    """
 
     jobs: int
     seconds: float
     wrong: int
+    given_back: int
     wal_bytes: float
     statements: float | None
     worker_cpu_seconds: float
@@ -92,11 +96,12 @@ def _run(
         written = session.execute("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", [wal]).fetchone()[0]
         after = _statements(session) if counted else None
     gate.close()
-    right, total, last = session.execute(project.check, {"mark": mark}).fetchone()
+    right, total, last, *again = session.execute(project.check, {"mark": mark}).fetchone()
     return Drained(
         jobs=jobs,
         seconds=(last - began).total_seconds(),
-        wrong=(jobs - right) + (total - jobs),
+        wrong=abs(jobs - right) + abs(total - jobs),
+        given_back=sum(again),
         wal_bytes=float(written) / jobs,
         statements=None if before is None or after is None else float(after - before) / jobs,
         worker_cpu_seconds=cpu,

@@ -45,6 +45,9 @@ def markdown(results: Results) -> str:
             parts += [f"## {title}", _table(("", "median", "least – most", "unit"), rows)]
     wrong = ", ".join(f"{name}: {count}" for name, count in results.wrong.items()) or "none"
     parts.append(f"Jobs lost, run twice or refused, of {results.checked_jobs:,} that were checked: {wrong}.")
+    parts.append(
+        f"Jobs that a worker claimed and gave back without having begun them: {results.given_back:,}."
+    )
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,6 +19,7 @@ class Results:
     notes: dict[str, Any] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
     checked_jobs: int = 0
+    given_back: int = 0
 
     def add(self, name: str, value: float, unit: str) -> None:
         """Take note of one sample."""
@@ -39,6 +40,7 @@ class Results:
         if drained.statements is not None:
             self.add(f"{name}, statements", drained.statements, "per job")
         self.checked_jobs += drained.jobs
+        self.given_back += drained.given_back
         if drained.wrong:
             self.wrong[name] = self.wrong.get(name, 0) + drained.wrong
             print(f"  {name}: {drained.wrong} JOBS LOST OR RUN TWICE", flush=True)

@@ -1,7 +1,6 @@
 """The jobs: ordinary tasks, the same ones for every queue that runs `django.tasks`."""
 
-import os
-import time
+from .stamps import note
 
 try:
     from django.tasks import task
@@ -23,9 +22,3 @@ async def anoop(text):
 def stamp(sent):
     """Note how long ago the job was sent: from the call of `enqueue` to here."""
     note(sent)
-
-
-def note(sent):
-    """Append to the file that the benchmark reads."""
-    with open(os.environ["BENCHMARK_STAMPS"], "a") as stamps:
-        stamps.write(f"{time.time() - sent}\n")

@@ -7,7 +7,7 @@ from .django_base import migrate as setup  # noqa: F401
 INSTALLED_APPS = ["django_tasks_db"]
 TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
 
-TABLES = ["django_tasks_db_dbtaskresult"]
+TABLES = ["django_tasks_database_dbtaskresult"]
 LEFT = f"SELECT EXISTS (SELECT FROM {TABLES[0]} WHERE status IN ('READY', 'RUNNING'))"
 CHECK = f"""
     SELECT count(*) FILTER (WHERE status = 'SUCCESSFUL' AND jsonb_array_length(worker_ids) = 1),

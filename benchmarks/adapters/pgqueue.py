@@ -20,10 +20,12 @@ LEFT = """
         OR EXISTS (SELECT FROM django_pgqueue_job WHERE state = 'running')
 """
 CHECK = """
-    SELECT count(*) FILTER (WHERE state = 'done' AND generation = 1 AND attempts = 1 AND cardinality(worker_ids) = 1)
+    SELECT count(*) FILTER (WHERE state = 'done' AND attempts = 1 AND cardinality(worker_ids) = generation)
                - (SELECT count(*) FROM django_pgqueue_failure WHERE job_id > %(mark)s)
                - (SELECT count(*) FROM django_pgqueue_rejection WHERE job_id > %(mark)s),
-           count(*), max(finished_at)
+           count(*), max(finished_at),
+           -- claimed, given back without having been begun, and claimed again: no loss, but no use either
+           count(*) FILTER (WHERE generation > 1)
     FROM django_pgqueue_job WHERE id > %(mark)s
 """
 MARK = "SELECT COALESCE(max(id), 0) FROM django_pgqueue_job"

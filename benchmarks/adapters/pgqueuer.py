@@ -1,14 +1,18 @@
-"""pgqueuer on asyncpg, the driver of its README; it has no Django in it, and its jobs are bytes."""
+"""pgqueuer on asyncpg, the driver of its README; it has no Django in it, and its jobs are bytes.
+
+As a program it works with a batch of the size given, else of its default: its own command fails with the typer of today.
+"""
 
 import asyncio
 import os
+import sys
 
 import asyncpg
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
-from benchmarks.tasks import note
+from benchmarks.stamps import note
 
 from . import TEXT
 
@@ -19,13 +23,13 @@ CHECK = """
            max(created) FILTER (WHERE status = 'successful')
     FROM pgqueuer_log
 """
-_WORKER = ["-m", "pgqueuer", "run", "benchmarks.adapters.pgqueuer:main"]
-WORKERS = {"defaults": _WORKER, "best": [*_WORKER, "--batch-size", "250"]}
+_WORKER = ["-m", "benchmarks.adapters.pgqueuer"]
+WORKERS = {"defaults": _WORKER, "best": [*_WORKER, "250"]}
 _runner = asyncio.Runner()
 
 
-async def main():
-    """Return the worker, for its command."""
+async def work(**options):
+    """Be a worker."""
     queue = PgQueuer(AsyncpgDriver(await asyncpg.connect(os.environ["DATABASE_URL"])))
 
     @queue.entrypoint("noop")
@@ -36,7 +40,7 @@ async def main():
     async def stamp(job):
         note(float(job.payload))
 
-    return queue
+    await queue.run(**options)
 
 
 def _queries():
@@ -66,3 +70,7 @@ def enqueue(text):
 def stamp(sent):
     """Enqueue one that says when it runs."""
     _runner.run(_queries().enqueue("stamp", str(sent).encode()))
+
+
+if __name__ == "__main__":
+    _runner.run(work(**({"batch_size": int(sys.argv[1])} if len(sys.argv) > 1 else {})))

@@ -4,7 +4,7 @@ import os
 
 import procrastinate
 
-from benchmarks.tasks import note
+from benchmarks.stamps import note
 
 from . import TEXT
 
