@@ -1,6 +1,6 @@
 """pgqueuer on asyncpg, the driver of its README; it has no Django in it, and its jobs are bytes.
 
-As a program it works with a batch of the size given, else of its default: its own command fails with the typer of today.
+As a program it works with a batch of the size given, else of its default: its own command fails with today's typer.
 """
 
 import asyncio
