@@ -28,7 +28,7 @@ from .stage import Place, Stage
 from .target import ALIAS, configured, disposable, is_pooled, reachable
 from .waiting import Unreached
 
-INTERRUPTED = 130
+FAILED, NOTHING_RAN, INTERRUPTED = 1, 3, 130
 LOGS_SHOWN = 8
 
 
@@ -60,7 +60,7 @@ def chosen(names: Sequence[str] | None) -> list[Scenario]:
 
 
 def run(wish: Wish, out: IO[str]) -> int:
-    """Run, print, write the evidence and leave nothing behind. Returns the exit code: 0, 1 failed, 130 interrupted."""
+    """Run, print, write the evidence and leave nothing behind. Returns the exit code."""
     logs: list[Log] = []
     interrupted = False
     began_at = datetime.now(UTC)
@@ -93,7 +93,9 @@ def run(wish: Wish, out: IO[str]) -> int:
     _sum_up(logs, out)
     if interrupted:
         return INTERRUPTED
-    return 0 if verdict(logs) == "passed" else 1
+    if all(log.verdict == "skipped" for log in logs):
+        return NOTHING_RAN
+    return 0 if verdict(logs) == "passed" else FAILED
 
 
 @contextmanager

@@ -10,15 +10,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from ...lab.keys import wait_for_key
-from ...lab.runner import UnknownScenario, Wish, chosen, run
+from ...lab.runner import FAILED, INTERRUPTED, NOTHING_RAN, UnknownScenario, Wish, chosen, run
 from ...lab.scenarios import ALL
 from ...lab.servers import NoServer
 from ...rejections import queue_database
 from ..arguments import USAGE, whole_number
 
+MEANING = {
+    FAILED: "not every assertion held",
+    NOTHING_RAN: "every scenario was skipped",
+    INTERRUPTED: "interrupted",
+}
+
 
 class Command(BaseCommand):
-    """Exit codes: 0 every assertion held, 1 one did not, 2 wrong usage, 130 interrupted."""
+    """Exit codes: 0 every assertion held, 1 one did not, 2 wrong usage or no server, 3 all skipped, 130 interrupted."""
 
     help = (
         "Shows the queue's guarantees on a database that it makes on the configured server and drops again. "
@@ -56,7 +62,7 @@ class Command(BaseCommand):
         except (NoServer, OperationalError) as error:
             raise CommandError(f"no server to work on: {error}", returncode=USAGE) from None
         if code:
-            raise CommandError("interrupted" if code > 1 else "not every assertion held", returncode=code)
+            raise CommandError(MEANING[code], returncode=code)
 
 
 def _wish(options: dict[str, Any]) -> Wish:
