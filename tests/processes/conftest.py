@@ -22,4 +22,6 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 def audit_table(stage: Stage) -> None:
     """Make a table in which every start of a job leaves a row; its key refuses a second one."""
     stage.sql("DROP TABLE IF EXISTS process_audit")
-    stage.sql("CREATE TABLE process_audit (job_id bigint, generation bigint, pid int, PRIMARY KEY (job_id, generation))")
+    stage.sql(
+        "CREATE TABLE process_audit (job_id bigint, generation bigint, pid int, PRIMARY KEY (job_id, generation))"
+    )

@@ -1,4 +1,4 @@
-"""Starts workers by forking a process that has Django loaded: as `manage.py runworker FLAGS`, without the start's half second.
+"""Starts workers by forking a process that has Django loaded: `manage.py runworker FLAGS` without its half second.
 
 Each line read is a request: `start LOG FLAGS…` answers the process id, `wait PID` its exit code.
 """
@@ -10,6 +10,7 @@ import django
 from django.core.management import execute_from_command_line, load_command_class
 from django.db import connections
 
+
 def main() -> None:
     django.setup()
     load_command_class("django_pgqueue", "runworker")  # once, for every fork
@@ -18,7 +19,7 @@ def main() -> None:
         verb, *rest = line.split()
         if verb == "wait":
             _, status = os.waitpid(int(rest[0]), 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)
+            answer(os.waitstatus_to_exitcode(status))
         elif (pid := os.fork()) == 0:
             log, *flags = rest
             output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -28,7 +29,12 @@ def main() -> None:
             execute_from_command_line(["manage.py", "runworker", *flags])
             return
         else:
-            print(pid, flush=True)
+            answer(pid)
+
+
+def answer(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

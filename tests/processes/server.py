@@ -60,7 +60,11 @@ class Server:
     def migrate(self) -> None:
         subprocess.run(
             [sys.executable, str(MANAGE), "migrate", "-v0"],
-            env={**os.environ, "DATABASE_URL": self.url, "DJANGO_SETTINGS_MODULE": "tests.processes.settings"},
+            env={
+                **os.environ,
+                "DATABASE_URL": self.url,
+                "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
+            },
             check=True,
         )
 

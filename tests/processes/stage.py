@@ -116,8 +116,10 @@ class Stage:
         """Wait until each worker has written its own row, which its heartbeat does."""
         for worker in workers:
             worker.wait_for(
-                lambda worker=worker: worker.has_said_its_id
-                and self.count("django_pgqueue_worker", "id = %s", worker.id, url=url) == 1,
+                lambda worker=worker: (
+                    worker.has_said_its_id
+                    and self.count("django_pgqueue_worker", "id = %s", worker.id, url=url) == 1
+                ),
                 what="the worker works",
             )
 
@@ -266,16 +268,15 @@ class Stage:
     def failures(self, job_id: int) -> list[tuple[int, str, str]]:
         """Return generation, kind and exception class of the job's failures, oldest first."""
         rows = self.sql(
-            "SELECT generation, kind, exception_class FROM django_pgqueue_failure WHERE job_id = %s ORDER BY id", job_id
+            "SELECT generation, kind, exception_class FROM django_pgqueue_failure WHERE job_id = %s ORDER BY id",
+            job_id,
         )
         return [(row["generation"], row["kind"], row["exception_class"]) for row in rows]
 
     def rejections(self, job_id: int) -> list[tuple[int, int, str, str]]:
         """Return generation, current generation, action and verdict of the job's rejections, oldest first."""
         rows = self.sql("SELECT * FROM django_pgqueue_rejection WHERE job_id = %s ORDER BY id", job_id)
-        return [
-            (row["generation"], row["current_generation"], row["action"], row["verdict"]) for row in rows
-        ]
+        return [(row["generation"], row["current_generation"], row["action"], row["verdict"]) for row in rows]
 
     def sessions(self, worker: Worker, role: str = "") -> list[Row]:
         """Return the worker's sessions by what application_name says."""
@@ -298,7 +299,9 @@ class Stage:
         try:
             wait_until(holds, "it holds", within=timedelta(seconds=seconds))
         except TimeoutError:
-            raise AssertionError(f"not within {seconds} s: {what if isinstance(what, str) else what()}") from None
+            raise AssertionError(
+                f"not within {seconds} s: {what if isinstance(what, str) else what()}"
+            ) from None
 
     def stays(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
         """Look again and again for a time; fail at the first look that it does not hold."""

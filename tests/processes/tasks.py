@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone, translation
 
 from django_pgqueue import Backoff, JobContext, task
@@ -161,7 +162,8 @@ def write_slowly(context: JobContext, gate: str) -> None:
     """Keep a transaction on the default alias open while the queue's alias is busy, then commit."""
     with transaction.atomic(using="default"), connections["default"].cursor() as cursor:
         cursor.execute(
-            "INSERT INTO process_audit (job_id, generation, pid) VALUES (%s, 1, %s)", [context.job_id, os.getpid()]
+            "INSERT INTO process_audit (job_id, generation, pid) VALUES (%s, 1, %s)",
+            [context.job_id, os.getpid()],
         )
         note("written", job=context.job_id)
         wait_for_gate(gate)
@@ -207,18 +209,13 @@ def damage(how: str) -> str:
             backend_pid()
             raise Deliberate
         case "swallows an error in atomic":
-            with transaction.atomic():
-                try:
-                    cursor.execute("SELECT 1/0")
-                except Exception:
-                    pass
+            with transaction.atomic(), suppress(DatabaseError):
+                cursor.execute("SELECT 1/0")
             return "never committed"
         case "leaves an aborted transaction":
             connection.set_autocommit(False)
-            try:
+            with suppress(DatabaseError):
                 cursor.execute("SELECT 1/0")
-            except Exception:
-                pass
         case "begins by hand":
             cursor.execute("BEGIN")
             cursor.execute("SELECT 1")
@@ -334,7 +331,9 @@ TENANT: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="
 
 def _traces() -> dict[str, str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('search_path'), current_user, current_setting('my.tenant', true)")
+        cursor.execute(
+            "SELECT current_setting('search_path'), current_user, current_setting('my.tenant', true)"
+        )
         path, role, custom = cursor.fetchone()
     return {
         "language": translation.get_language(),
@@ -360,7 +359,9 @@ def _leave(how: str) -> None:
                 cursor.execute("SET my.tenant = 'acme'")
             case "set_config":
                 cursor.execute("SELECT set_config('search_path', 'pg_catalog', false)")
-                cursor.execute("SELECT set_config('role', 'pg_monitor', false), set_config('my.tenant', 'acme', false)")
+                cursor.execute(
+                    "SELECT set_config('role', 'pg_monitor', false), set_config('my.tenant', 'acme', false)"
+                )
             case "commented":
                 cursor.execute("-- the tenant\n  SET search_path TO pg_catalog")
                 cursor.execute("/* the tenant */ SET ROLE pg_monitor")
@@ -399,3 +400,11 @@ def commit_and_close(context: JobContext, gate: str) -> None:
         connection.close()
     note("committed", job=context.job_id)
     wait_for_gate(gate)
+
+
+@task()
+async def atouch_two_databases() -> list[int]:
+    """Use both aliases from an async task."""
+    from asgiref.sync import sync_to_async
+
+    return [await sync_to_async(backend_pid)(alias) for alias in ("default", "other")]

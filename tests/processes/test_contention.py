@@ -10,12 +10,12 @@ from tests.processes.stage import Stage, Worker
 LEDGER = """
     CREATE TABLE process_ledger (
         id bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, old_state text, new_state text,
-        old_generation bigint, new_generation bigint, old_attempts int, new_attempts int
+        old_generation bigint, new_generation bigint
     );
     CREATE FUNCTION process_ledger_note() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO process_ledger (job_id, old_state, new_state, old_generation, new_generation, old_attempts, new_attempts)
-        VALUES (NEW.id, OLD.state, NEW.state, OLD.generation, NEW.generation, OLD.attempts, NEW.attempts);
+        INSERT INTO process_ledger (job_id, old_state, new_state, old_generation, new_generation)
+        VALUES (NEW.id, OLD.state, NEW.state, OLD.generation, NEW.generation);
         RETURN NULL;
     END $$;
     CREATE TRIGGER process_ledger AFTER UPDATE ON django_pgqueue_job FOR EACH ROW
@@ -56,7 +56,9 @@ def test_b25_every_job_starts_exactly_once_among_three_workers(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("isolation", ["REPEATABLE_READ", "SERIALIZABLE"])
-def test_134_the_isolation_level_of_the_project_neither_loses_nor_repeats_a_job(stage: Stage, isolation: str) -> None:
+def test_134_the_isolation_level_of_the_project_neither_loses_nor_repeats_a_job(
+    stage: Stage, isolation: str
+) -> None:
     workers = [stage.worker("--lease", "30", settings={"isolation": isolation}, wait=False) for _ in range(2)]
     stage.wait_working(*workers)
     stage.enqueue_many("noop", 500)
@@ -104,7 +106,9 @@ def test_ten_thousand_jobs_through_two_workers_one_of_them_killed_three_times(st
 
     assert stage.states() == {"done": number}
     # No job has two accepted endings, and every one has one.
-    endings = stage.sql("SELECT job_id, count(*) AS n FROM process_ledger WHERE new_state = 'done' GROUP BY job_id")
+    endings = stage.sql(
+        "SELECT job_id, count(*) AS n FROM process_ledger WHERE new_state = 'done' GROUP BY job_id"
+    )
     assert len(endings) == number
     assert {row["n"] for row in endings} == {1}
     assert stage.count("process_ledger", "new_state IN ('failed', 'cancelled')") == 0
@@ -113,7 +117,9 @@ def test_ten_thousand_jobs_through_two_workers_one_of_them_killed_three_times(st
     assert stage.count("process_ledger", "new_generation NOT IN (old_generation, old_generation + 1)") == 0
     assert stage.count("process_ledger", "new_generation > old_generation") == number + lost
     assert stage.count("process_ledger", "old_state = 'running' AND new_state = 'running'") == lost
-    totals = stage.sql("SELECT sum(generation) AS generations, sum(attempts) AS attempts FROM django_pgqueue_job")
+    totals = stage.sql(
+        "SELECT sum(generation) AS generations, sum(attempts) AS attempts FROM django_pgqueue_job"
+    )
     assert totals == [{"generations": number + lost, "attempts": number + lost}]
     assert stage.count("django_pgqueue_job", "cardinality(worker_ids) <> generation") == 0
     assert stage.count("django_pgqueue_failure") == lost

@@ -168,7 +168,10 @@ def test_138_receivers_and_log_handlers_that_raise_change_no_outcome(stage: Stag
     bad = [stage.enqueue("leave_with", "exit", max_attempts=1) for _ in range(3)]
     lost = stage.enqueue("hold", "end")
     stage.wait_note("started", lost)
-    stage.sql("UPDATE django_pgqueue_job SET generation = 2, worker_ids = worker_ids || 'b'::text WHERE id = %s", lost)
+    stage.sql(
+        "UPDATE django_pgqueue_job SET generation = 2, worker_ids = worker_ids || 'b'::text WHERE id = %s",
+        lost,
+    )
     stage.wait_note("lease_lost", lost)
     stage.terminate(worker)  # every thread has something to log
     stage.open("end")

@@ -33,7 +33,9 @@ def settings_of(*flags: str) -> Any:
     return worker_settings(vars(parser.parse_args(flags)))
 
 
-@pytest.mark.parametrize(("option", "value"), CASES, ids=[f"{option} {value[:12]!r}" for option, value in CASES])
+@pytest.mark.parametrize(
+    ("option", "value"), CASES, ids=[f"{option} {value[:12]!r}" for option, value in CASES]
+)
 def test_159_124_nonsense_is_refused_in_one_line_that_names_the_option(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,7 +59,9 @@ def test_124_every_option_that_takes_a_value_is_among_the_refused() -> None:
     own = {
         action.option_strings[0]
         for action in parser._actions
-        if action.nargs != 0 and action.option_strings and action.dest not in {"verbosity", "settings", "pythonpath"}
+        if action.nargs != 0
+        and action.option_strings
+        and action.dest not in {"verbosity", "settings", "pythonpath"}
     }
     assert own <= set(NONSENSE)
 
@@ -81,7 +85,9 @@ def test_124_excluding_all_queues_that_are_named_is_refused() -> None:
         ({"LEES": timedelta(seconds=30)}, "LEES"),
     ],
 )
-def test_b26_159_settings_that_do_not_fit_are_refused_in_one_line(options: dict[str, Any], named: str) -> None:
+def test_b26_159_settings_that_do_not_fit_are_refused_in_one_line(
+    options: dict[str, Any], named: str
+) -> None:
     tasks = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": options}}
     with override_settings(TASKS=tasks), pytest.raises(CommandError) as refusal:
         settings_of()

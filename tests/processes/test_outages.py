@@ -74,7 +74,9 @@ def test_f58_an_outage_is_waited_out(lonely: Stage, server: Server, immediately:
     assert worker.wait() == 0
 
 
-def test_f58_a_lease_that_expired_during_the_outage_is_settled_by_the_row(lonely: Stage, server: Server) -> None:
+def test_f58_a_lease_that_expired_during_the_outage_is_settled_by_the_row(
+    lonely: Stage, server: Server
+) -> None:
     """Nobody took the jobs meanwhile: the only result is accepted, as FENCING="token" says."""
     worker = lonely.worker("--lease", "0.5")
     job = lonely.enqueue("hold", "end")
@@ -106,7 +108,9 @@ def test_f58_a_stop_during_an_outage_ends_after_the_shutdown_timeout(lonely: Sta
     lonely.wait_note("started", job, count=2)
 
 
-def test_f59_a_worker_started_before_the_server_says_so_and_waits_for_it(lonely: Stage, server: Server) -> None:
+def test_f59_a_worker_started_before_the_server_says_so_and_waits_for_it(
+    lonely: Stage, server: Server
+) -> None:
     job = lonely.enqueue("noop")
     server.stop()
     worker = lonely.worker(wait=False)
@@ -176,7 +180,9 @@ def test_f60_a_worker_whose_sessions_are_all_frozen_can_be_ended(lonely: Stage, 
     lonely.wait_working(patient, impatient)
     for worker in (patient, impatient):
         for role in ROLES:
-            lonely.wait(lambda worker=worker, role=role: len(lonely.sessions(worker, role)) == 1, "all are there")
+            lonely.wait(
+                lambda worker=worker, role=role: len(lonely.sessions(worker, role)) == 1, "all are there"
+            )
             freeze(lonely, server, worker, role)
 
     impatient.stop()

@@ -140,14 +140,19 @@ def test_e50_a_signal_around_a_claim_strands_nothing(stage: Stage) -> None:
         for number in range(ROUNDS):
             name = f"round{number}"
             pid = forks.start(name, "--lease", "60", "--interval", "0.02", "--worker-id", name)
-            stage.wait(lambda name=name: stage.count("django_pgqueue_worker", "id LIKE %s", f"{name}-%") == 1, "it works")
+            stage.wait(
+                lambda name=name: stage.count("django_pgqueue_worker", "id LIKE %s", f"{name}-%") == 1,
+                "it works",
+            )
             job = stage.enqueue("noop")
             threading.Event().wait(chance.uniform(0, 0.05))
             os.kill(pid, TERM)
 
             assert forks.wait(pid) == 0, f"seed {seed}\n{stage.logs()}"
             row = stage.brief(job)
-            assert row in {("done", 1, 1), ("ready", 0, 0), ("ready", 1, 0)}, f"seed {seed}: {row}\n{stage.logs()}"
+            assert row in {("done", 1, 1), ("ready", 0, 0), ("ready", 1, 0)}, (
+                f"seed {seed}: {row}\n{stage.logs()}"
+            )
             assert stage.job(job)["lease_until"] is None
             stage.sql("DELETE FROM django_pgqueue_job")
 
@@ -155,7 +160,8 @@ def test_e50_a_signal_around_a_claim_strands_nothing(stage: Stage) -> None:
 def test_e55_batch_runs_what_is_due_and_exits(stage: Stage) -> None:
     three = [stage.enqueue("noop", queue="three") for _ in range(3)]
     future = [
-        int(tasks.noop.using(queue_name="reports", run_after=tasks.timedelta(hours=1)).enqueue().id) for _ in range(2)
+        int(tasks.noop.using(queue_name="reports", run_after=tasks.timedelta(hours=1)).enqueue().id)
+        for _ in range(2)
     ]
     stage.enqueue("enqueue_more", 3, queue="chain")
     failing = stage.enqueue("leave_with", "exit", queue="failing", max_attempts=1)
@@ -184,7 +190,9 @@ def test_159_max_tasks_is_exact(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("thread", ["main", "other"])
-def test_e56_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone(stage: Stage, thread: str) -> None:
+def test_e56_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone(
+    stage: Stage, thread: str
+) -> None:
     before = {number: signal.getsignal(number) for number in (TERM, INT)}
     job = tasks.noop.enqueue()
     outcome: list[object] = []

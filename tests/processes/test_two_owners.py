@@ -18,8 +18,9 @@ def until_renewed_twice(stage: Stage, job: int) -> None:
     """Wait until the job's lease was pushed ahead by more than a lease: as long as it would have lasted."""
     before = stage.job(job)["lease_until"]
     stage.wait(
-        lambda: (lease := stage.job(job)["lease_until"]) is not None
-        and (lease - before).total_seconds() > LEASE,
+        lambda: (
+            (lease := stage.job(job)["lease_until"]) is not None and (lease - before).total_seconds() > LEASE
+        ),
         lambda: f"the lease is renewed; {stage.job(job)}\n{stage.logs()}",
     )
 
