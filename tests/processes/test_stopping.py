@@ -132,6 +132,7 @@ def test_e52_a_drain_claims_nothing_more(stage: Stage) -> None:
     assert stage.brief(later) == ("ready", 0, 0)
 
 
+@pytest.mark.timeout(120 + 2 * ROUNDS)
 def test_e50_a_signal_around_a_claim_strands_nothing(stage: Stage) -> None:
     """SIGTERM comes at a random moment up to 50 ms after an enqueue; PROCESS_ROUNDS=300 for more of it."""
     seed = random.randrange(2**32)
