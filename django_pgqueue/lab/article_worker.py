@@ -52,10 +52,11 @@ class LeaseLost(Exception):
 
 
 def main(name: str, flags: set[str]) -> None:
-    """Claim and run jobs until killed."""
+    """Claim and run jobs until killed, or until the lab is gone."""
+    lab = os.getppid()
     dsn = json.loads(os.environ["PGQUEUE_LAB_DSN"])
     conn = psycopg.connect(**dsn, application_name=f"article {name}", autocommit=True, prepare_threshold=None)
-    while True:
+    while os.getppid() == lab:
         row = conn.execute(CLAIM, {"worker": name, "lease": f"{LEASE_SECONDS} seconds"}).fetchone()
         if row is None:
             threading.Event().wait(POLL_SECONDS)
@@ -126,6 +127,8 @@ def pass_gate(conn: psycopg.Connection, job: dict, point: str, lost: threading.E
         if lost is not None and lost.is_set():
             return
         threading.Event().wait(0.02)
+        if os.getppid() == 1:
+            sys.exit("the lab is gone")
 
 
 if __name__ == "__main__":

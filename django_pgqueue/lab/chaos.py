@@ -44,7 +44,11 @@ class Chaos:
         return Seat(letter, proxy, self._worker(letter, proxy))
 
     def _worker(self, letter: str, proxy: Proxy) -> Process:
-        return self._stage.worker(letter, via=proxy.target, concurrency=CONCURRENCY, wait=False, quiet=True)
+        """Start a worker; the last one runs its jobs in child processes."""
+        pool = "processes" if letter == LETTERS[-1] else "threads"
+        return self._stage.worker(
+            letter, via=proxy.target, concurrency=CONCURRENCY, wait=False, quiet=True, pool=pool
+        )
 
     def strike(self) -> None:
         """Do one random thing."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .target import Target
+from .target import NoServer, Target
 from .waiting import Unreached, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,7 +33,7 @@ def environment(target: Target, facts: Target, options: dict[str, Any]) -> dict[
 
 
 def migrate(target: Target, folder: Path) -> None:
-    """Make the queue's tables in a fresh database. Raises RuntimeError with the error output."""
+    """Make the queue's tables in a fresh database. Raises NoServer with the error output."""
     done = subprocess.run(
         [sys.executable, "-m", "django", "migrate", "--verbosity", "0", "--skip-checks"],
         env=environment(target, target, {}),
@@ -42,7 +42,8 @@ def migrate(target: Target, folder: Path) -> None:
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"the queue's tables could not be made:\n{done.stderr.strip()}")
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise NoServer(f"the queue's tables could not be made in {target.name}: {last}")
 
 
 class Process:

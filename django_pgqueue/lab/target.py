@@ -20,6 +20,10 @@ APPLICATION = "pgqueue-lab"
 _DJANGO_KEYS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
+class NoServer(Exception):
+    """There is no server, or no database on it, for the lab; the text says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One database, as plain libpq parameters; children get it whatever made the connection (service files, pools)."""
@@ -80,8 +84,14 @@ def disposable(server: Target) -> Iterator[Target]:
     """
     target = server.but(dbname=f"{PREFIX}{secrets.token_hex(4)}")
     name = sql.Identifier(target.name)
-    with server.connect() as session:
-        session.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(name))
+    try:
+        with server.connect() as session:
+            session.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(name))
+    except psycopg.errors.InsufficientPrivilege:
+        role = server.params.get("user", "the role")
+        raise NoServer(f"{role} may not create a database; ALTER ROLE {role} CREATEDB allows it") from None
+    except psycopg.Error as error:
+        raise NoServer(f"no database could be made: {error}") from None
     try:
         yield target
     finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ... import outcomes
 from .. import invariants, points
 from ..scenario import Scenarios
 from ..stage import Stage
+from ..target import ALIAS
 
 scenarios = Scenarios("exactly-once")
 
@@ -43,6 +45,23 @@ def saved_effect(stage: Stage) -> None:
     stage.check_value(
         "the second attempt got the saved reply", "SELECT result::text FROM django_pgqueue_job", '"accepted"'
     )
+    invariants.check(stage)
+
+
+@scenarios.add(
+    "cancel-running", "A running job is cancelled: its worker is told, and the job ends as cancelled"
+)
+def cancel_running(stage: Stage) -> None:
+    stage.enqueue("polite")
+    stage.worker("A")
+    stage.until_reached(1)
+    reply = outcomes.cancel(1, using=ALIAS)
+    stage.record.call("outcomes.cancel(1)", reply.message)
+    stage.check("the owner is asked", reply.message == "cancellation requested", reply.message)
+    stage.until_state(1, "cancelled", 1)
+    rows = stage.facts.run("SELECT kind, generation FROM django_pgqueue_failure")
+    stage.check("the attempt is on record as cancelled", rows == [["cancelled", 1]], rows)
+    stage.stop_workers()
     invariants.check(stage)
 
 

@@ -12,7 +12,7 @@ from django.db import OperationalError, connections
 from ...lab.keys import wait_for_key
 from ...lab.runner import FAILED, INTERRUPTED, NOTHING_RAN, UnknownScenario, Wish, chosen, run
 from ...lab.scenarios import ALL
-from ...lab.servers import NoServer
+from ...lab.target import NoServer
 from ...rejections import queue_database
 from ..arguments import USAGE, whole_number
 
