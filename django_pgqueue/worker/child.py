@@ -17,8 +17,10 @@ from django.db import connections
 
 from ..conf import raw_options, read_options
 from ..context import Holding
+from ..exceptions import JobCrashed, JobTimeout
 from ..leases import Lease
 from ..outcomes import Ended
+from ..retry import Backoff
 from ..spawn import run_in_child
 from .announcer import Announcer
 from .execution import Execution
@@ -132,5 +134,14 @@ class Child:
     def _tell_adopted(self, holding: Holding) -> None:
         lease = holding.lease
         self._pipe.send(
-            Adopted(key=lease.key, duration=lease.duration, fencing=lease.fencing, timeout=holding.timeout)
+            Adopted(
+                key=lease.key,
+                duration=lease.duration,
+                fencing=lease.fencing,
+                timeout=holding.timeout,
+                retry=holding.retry if isinstance(holding.retry, Backoff) else None,
+                no_retry=tuple(
+                    kind for kind in (JobTimeout, JobCrashed) if issubclass(kind, holding.no_retry)
+                ),
+            )
         )

@@ -22,7 +22,7 @@ from ..leases import Lease
 from ..log import logger
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import encode_result, render_exception
-from ..results import result_of_lease, sender_of, task_at
+from ..results import result_of_lease, sender_of
 from ..retry import next_delay
 from ..signals import tell
 from ..states import Kind
@@ -48,12 +48,11 @@ class Execution:
         return Context().run(self._run, holding)
 
     def _run(self, holding: Holding) -> Ending | None:
-        task: Task | None = None
         try:
             task = self._begin(holding)
             return _done(holding, _call(task, holding))
         except BaseException as error:  # SystemExit and CancelledError end the job, not the worker
-            return self._after(error, holding, task)
+            return self._after(error, holding)
 
     def is_async(self, holding: Holding) -> bool:
         """Return whether the job's task is a coroutine function; not, if it cannot even be found."""
@@ -66,12 +65,11 @@ class Execution:
 
     async def arun(self, holding: Holding) -> Ending | None:
         """Do as `run` for a coroutine function, on the running event loop."""
-        task: Task | None = None
         try:
             task = self._begin(holding)
             return _done(holding, await _acall(task, holding))
         except BaseException as error:
-            return self._after(error, holding, task)
+            return self._after(error, holding)
 
     def _begin(self, holding: Holding) -> Task:
         task = self._resolve(holding.lease.task)
@@ -79,7 +77,7 @@ class Execution:
         _announce_start(holding.lease, task)
         return task
 
-    def _after(self, error: BaseException, holding: Holding, task: Task | None) -> Ending | None:
+    def _after(self, error: BaseException, holding: Holding) -> Ending | None:
         lease = holding.lease
         if holding.completed:  # accepted already: it ended under its own fence
             logger.warning("Job %s raised %s after it was completed", lease.job_id, type(error).__name__)
@@ -88,19 +86,16 @@ class Execution:
             return None  # refused and recorded
         if holding.abandoned:
             return None  # timed out: its ending is already on its way
-        return self._ending_of(error, lease, task)
+        return self._ending_of(error, holding)
 
     def timed_out(self, holding: Holding) -> Ending:
         """Return the ending of a job that has run for longer than its timeout."""
         error = JobTimeout(f"the job ran for longer than its timeout of {holding.timeout:g} s")
-        return self._ending_of(error, holding.lease, self._known(holding.lease.task))
+        return self._ending_of(error, holding)
 
     def crashed(self, holding: Holding, how: str) -> Ending:
         """Return the ending of a job whose process died; `how` is for its record."""
-        return self._ending_of(JobCrashed(how), holding.lease, self._known(holding.lease.task))
-
-    def _known(self, path: str) -> Task | None:
-        return self._tasks.get(path) or task_at(path)
+        return self._ending_of(JobCrashed(how), holding)
 
     def _resolve(self, path: str) -> Task:
         task = self._tasks.get(path)
@@ -116,19 +111,22 @@ class Execution:
         return task
 
     def _adopt(self, holding: Holding, task: Task) -> None:
-        """Let the task's own lease and fencing hold for this job; the next heartbeat writes the lease."""
+        """Let the task's own options hold for this job; the next heartbeat writes the lease."""
         own = task if isinstance(task, PgTask) else None
         duration = (own and own.lease) or holding.lease.duration
         fencing = (own and own.fencing) or self._options.fencing
         timeout = (own and own.timeout) or self._options.timeout
         holding.timeout = timeout.total_seconds() if timeout else None
+        if own is not None:
+            holding.retry, holding.no_retry = own.retry, own.no_retry
         if (duration, fencing) != (holding.lease.duration, holding.lease.fencing):
             holding.lease = dataclasses.replace(holding.lease, duration=duration, fencing=fencing)
-        elif timeout is None:
+        elif not (holding.timeout or holding.retry or holding.no_retry):
             return
         self._adopted(holding)
 
-    def _ending_of(self, error: BaseException, lease: Lease, task: Task | None) -> Ending:
+    def _ending_of(self, error: BaseException, holding: Holding) -> Ending:
+        lease = holding.lease
         if isinstance(error, Snooze) and isinstance(error.delay, timedelta):
             return snoozed(lease, error.delay)
         kind = Kind.ERROR
@@ -138,13 +136,12 @@ class Execution:
             kind = Kind.TIMEOUT
         elif isinstance(error, JobCrashed):
             kind = Kind.CRASHED
-        own = task if isinstance(task, PgTask) else None
         delay = next_delay(
             attempt=lease.attempt,
             max_attempts=lease.max_attempts,
             exception=error,
-            policy=(own and own.retry) or self._options.backoff,
-            no_retry=own.no_retry if own else (),
+            policy=holding.retry or self._options.backoff,
+            no_retry=holding.no_retry,
         )
         rendered = render_exception(error)
         logger.warning(

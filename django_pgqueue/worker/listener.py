@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 import psycopg
@@ -25,6 +26,7 @@ class Listener:
         self._wake = wake
         self._stop = threading.Event()
         self._failures = 0
+        self.busy_since: float | None = None
         self.connection: BaseDatabaseWrapper | None = None
 
     def stop(self) -> None:
@@ -70,3 +72,13 @@ class Listener:
         while not self._stop.is_set():
             for notification in raw.notifies(timeout=WAIT_SECONDS, stop_after=1):
                 self._wake[notification.channel]()
+            self._ask(connection)
+
+    def _ask(self, connection: BaseDatabaseWrapper) -> None:
+        """Make sure that the session still answers: a frozen one would be silent for ever."""
+        self.busy_since = time.monotonic()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+        finally:
+            self.busy_since = None

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from ..leases import Lease
 from ..outcomes import Ended, Ending
+from ..retry import Backoff
 
 Key = tuple[int, int]
 
@@ -49,12 +50,18 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Child: the task's own options for this job."""
+    """Child: the task's own options for this job.
+
+    Of its retry policy only what can be sent: no function of the user's, whose code the parent must not run,
+    and of `no_retry` whether the deaths that the parent tells of are meant.
+    """
 
     key: Key
     duration: timedelta
     fencing: str
     timeout: float | None
+    retry: Backoff | None
+    no_retry: tuple[type[BaseException], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ class ProcessPool:
         spawn: Callable[[], tuple[BaseProcess, Connection]],
         ended: Callable[[Holding, Ending | None], object],
         crashed: Callable[[Holding, str], Ending],
-        adopted: Callable[[], object],
+        adopted: Callable[[Holding], object],
         wake: Callable[[], object],
     ) -> None:
         self._size = size
@@ -232,7 +232,8 @@ class ProcessPool:
             head = member.given[0]
             head.lease = replace(head.lease, duration=message.duration, fencing=message.fencing)
             head.timeout = message.timeout
-            self._adopted()
+            head.retry, head.no_retry = message.retry, message.no_retry
+            self._adopted(head)
 
     def _finish(self, member: Member, message: Result) -> None:
         with self._lock:

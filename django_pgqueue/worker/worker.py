@@ -14,6 +14,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..connections import cut
+from ..context import Holding
 from ..hints import CHANNELS
 from ..log import logger
 from ..states import State
@@ -65,7 +66,7 @@ class Worker:
             holdings=self._registry.holdings,
             row=self._row,
         )
-        execution = Execution(settings.options, adopted=lambda holding: self._heartbeat.nudge())
+        execution = Execution(settings.options, adopted=self._adopted)
         self._pool: ThreadPool | ProcessPool
         if settings.pool == "processes":
             self._pool = self._processes(execution)
@@ -161,9 +162,15 @@ class Worker:
             ),
             ended=self._registry.end,
             crashed=execution.crashed,
-            adopted=self._heartbeat.nudge,
+            adopted=self._adopted,
             wake=self._wake.set,
         )
+
+    def _adopted(self, holding: Holding) -> None:
+        if holding.lease.duration != self.settings.lease:
+            self._heartbeat.nudge()
+        if holding.timeout is not None:
+            self._wake.set()  # the loop looks after it from now on
 
     def _thread(
         self, name: str, body: Callable[[], None], over: threading.Event | None = None
@@ -200,7 +207,7 @@ class Worker:
                 logger.info("Stopping: draining for at most %s", self.settings.shutdown_timeout)
                 self.stop()
             self._heed_second(signals)
-            for service in (self._loop, self._heartbeat, self._housekeeper):
+            for service in (self._loop, self._heartbeat, self._housekeeper, self._listener):
                 self._unstick(service)
 
     def _join(self, threads: list[threading.Thread], signals: Signals) -> None:
