@@ -6,6 +6,7 @@ import threading
 import time
 
 from ..leases import Lease
+from ..retry import RetryPolicy
 
 
 class Holding:
@@ -15,6 +16,7 @@ class Holding:
     the lease may have expired. Only the database decides whether it was really lost.
     `closing` is set while the job itself ends its lease, `completed` once that is committed,
     with `result` as JSON text. `timeout` is in seconds from `started`; `abandoned` once it has run out.
+    `retry` and `no_retry` are the task's own, known once its code was found; None is the backend's policy.
     """
 
     __slots__ = (
@@ -27,7 +29,9 @@ class Holding:
         "held_since",
         "lease",
         "lost",
+        "no_retry",
         "result",
+        "retry",
         "started",
         "stopping",
         "thread_id",
@@ -50,6 +54,8 @@ class Holding:
         self.closing = False
         self.completed = False
         self.result: str | None = None
+        self.retry: RetryPolicy | None = None
+        self.no_retry: tuple[type[BaseException], ...] = ()
         self.stopping = stopping
 
     def renewed(self, *, sent_at: float) -> None:
