@@ -139,7 +139,7 @@ def write_and_fail_first(context: JobContext) -> None:
         raise Deliberate("half way")
 
 
-@task(takes_context=True)
+@task(takes_context=True, retry=AT_ONCE)
 def send_once(context: JobContext) -> Any:
     def send() -> str:
         note("sent", job=context.job_id, generation=context.generation)

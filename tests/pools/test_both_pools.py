@@ -1,0 +1,189 @@
+"""What a worker does with jobs, whichever pool runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pools.conftest import Start
+from tests.processes.stage import Stage
+
+TASKS = "tests.pools.tasks"
+LONG = ("--lease", "60")
+
+
+def enqueue(stage: Stage, task: str, *args: object, **columns: object) -> int:
+    return stage.enqueue(f"{TASKS}.{task}", *args, **columns)
+
+
+def effects(stage: Stage, job: int) -> list[str]:
+    rows = stage.sql("SELECT text FROM pool_effect WHERE job_id = %s ORDER BY ctid", job)
+    return [row["text"] for row in rows]
+
+
+ENDINGS = {
+    "add": (("add", 1, 2), ("done", 1, 1), []),
+    "fails and is tried again": (
+        ("fail_first",),
+        ("done", 2, 2),
+        [(1, "error", "tests.pools.tasks.Deliberate")],
+    ),
+    "snoozes": (("snooze_first",), ("done", 2, 1), []),
+    "SystemExit": (("leave_with", "SystemExit"), ("failed", 1, 1), [(1, "error", "builtins.SystemExit")]),
+    "KeyboardInterrupt": (
+        ("leave_with", "KeyboardInterrupt"),
+        ("failed", 1, 1),
+        [(1, "error", "builtins.KeyboardInterrupt")],
+    ),
+    "bare": (("leave_with", "Bare"), ("failed", 1, 1), [(1, "error", "tests.pools.tasks.Bare")]),
+    "CancelledError": (
+        ("leave_with", "CancelledError"),
+        ("failed", 1, 1),
+        [(1, "error", "asyncio.exceptions.CancelledError")],
+    ),
+    "unserialisable": (
+        ("leave_with", "object"),
+        ("failed", 1, 1),
+        [(1, "error", "django_pgqueue.exceptions.InvalidPayload")],
+    ),
+    "async SystemExit": (
+        ("aleave_with", "SystemExit"),
+        ("failed", 1, 1),
+        [(1, "error", "builtins.SystemExit")],
+    ),
+    "async CancelledError": (
+        ("aleave_with", "CancelledError"),
+        ("failed", 1, 1),
+        [(1, "error", "asyncio.exceptions.CancelledError")],
+    ),
+    "async unserialisable": (
+        ("aleave_with", "object"),
+        ("failed", 1, 1),
+        [(1, "error", "django_pgqueue.exceptions.InvalidPayload")],
+    ),
+    "no such task": (("gone",), ("failed", 1, 1), [(1, "error", "builtins.ImportError")]),
+    "completes itself, then fails": (("complete_and_fail",), ("done", 1, 1), []),
+    "fails inside a fence": (
+        ("fence_and_fail",),
+        ("failed", 1, 1),
+        [(1, "error", "tests.pools.tasks.Deliberate")],
+    ),
+    "transactional": (
+        ("write_and_fail_first",),
+        ("done", 2, 2),
+        [(1, "error", "tests.pools.tasks.Deliberate")],
+    ),
+    "sends once": (("send_once",), ("done", 2, 2), [(1, "error", "tests.pools.tasks.Deliberate")]),
+}
+
+
+def test_however_a_job_ends_its_end_is_recorded_and_the_worker_goes_on(
+    stage: Stage, start: Start, pool: str
+) -> None:
+    jobs = {}
+    for name, ((task, *args), expected, _) in ENDINGS.items():
+        columns = {} if expected[1] > 1 else {"max_attempts": 1}
+        jobs[name] = enqueue(stage, task, *args, **columns)
+    worker = start(*LONG, "--concurrency", "2", wait=False)
+    for job in jobs.values():
+        stage.wait(
+            lambda job=job: stage.job(job)["finished_at"] is not None,
+            lambda: f"{stage.states()}\n{stage.logs()}",
+        )
+
+    wrong = {
+        name: (stage.brief(job), stage.failures(job))
+        for name, job in jobs.items()
+        if (stage.brief(job), stage.failures(job)) != ENDINGS[name][1:]
+    }
+    assert wrong == {}
+    assert stage.job(jobs["add"])["result"]["sum"] == 3
+    assert (stage.job(jobs["add"])["result"]["pid"] == worker.pid) is (pool == "threads")
+    assert stage.job(jobs["completes itself, then fails"])["result"] == "by itself"
+    assert effects(stage, jobs["completes itself, then fails"]) == ["once"]
+    assert effects(stage, jobs["fails inside a fence"]) == ["kept"]
+    assert effects(stage, jobs["transactional"]) == ["attempt 2"]
+    assert len(stage.notes("sent", jobs["sends once"])) == 1
+    assert stage.job(jobs["sends once"])["result"] == "by generation 1"
+    assert stage.count("django_pgqueue_rejection") == 0
+    worker.stop()
+    assert worker.wait() == 0, worker.output
+
+
+def test_a_running_job_is_told_of_its_cancellation_at_its_next_check(stage: Stage, start: Start) -> None:
+    from django_pgqueue import outcomes
+
+    job = enqueue(stage, "check_until_told")
+    start("--lease", "1.5")
+    stage.wait_note("started", job)
+    assert outcomes.cancel(job).message == "cancellation requested"
+    stage.wait_state(job, "cancelled", 5)
+    assert stage.failures(job) == [(1, "cancelled", "django_pgqueue.exceptions.JobCancelled")]
+
+
+def test_a_running_job_is_told_that_its_lease_is_lost(stage: Stage, start: Start) -> None:
+    from django_pgqueue import leases
+
+    job = enqueue(stage, "check_until_told")
+    start("--lease", "1.5")
+    stage.wait_note("started", job)
+    stage.sql("UPDATE django_pgqueue_job SET lease_until = now() - interval '1 s' WHERE id = %s", job)
+    taken = leases.reclaim(worker="another")
+    if not taken:  # the heartbeat was quicker
+        pytest.skip("the lease was renewed before it could be reclaimed")
+    stage.wait(lambda: len(stage.rejections(job)) >= 1, "the loss is on record", 5)
+    assert (1, 2, "renew", "superseded") in stage.rejections(job)
+    assert stage.brief(job)[1] == 2
+
+
+@pytest.mark.parametrize("task", ["spin_too_long", "sleep_too_long", "anap_too_long"])
+def test_a_job_beyond_its_timeout_ends_near_it_and_its_slot_is_free_again(
+    task: str, stage: Stage, start: Start, pool: str
+) -> None:
+    """A busy loop, one long call, a coroutine; what the late one still writes under its lease is refused."""
+    worker = start(*LONG, "--concurrency", "1")
+    job = enqueue(stage, task, max_attempts=1)
+    after = enqueue(stage, "add", 1, 2)
+    row = stage.wait_state(job, "failed")
+    assert 0.45 <= (row["finished_at"] - row["started_at"]).total_seconds() < 2
+    assert stage.failures(job) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]
+    assert stage.wait_state(after, "done", 15)["generation"] == 1  # a new child takes a moment to start
+
+    if task == "sleep_too_long" and pool == "threads":
+        stage.wait_note("late", job)
+        assert effects(stage, job) == []
+    assert stage.brief(job) == ("failed", 1, 1)
+    worker.stop()
+    assert worker.wait() == 0, worker.output
+
+
+def test_a_stop_drains_what_runs_and_claims_nothing_more(stage: Stage, start: Start) -> None:
+    worker = start(*LONG, "--concurrency", "2")
+    job = enqueue(stage, "hold", "end")
+    stage.wait_note("started", job)
+    worker.stop()
+    worker.wait_for(lambda: "Stopping" in worker.output)
+    later = enqueue(stage, "add", 1, 2)
+    stage.stays(lambda: stage.brief(job) == ("running", 1, 1), 0.3, "it runs on")
+    stage.open("end")
+    assert worker.wait() == 0, worker.output
+    assert (stage.brief(job), stage.brief(later)) == (("done", 1, 1), ("ready", 0, 0))
+
+
+def test_after_the_shutdown_timeout_the_rest_is_given_back(stage: Stage, start: Start) -> None:
+    worker = start(*LONG, "--concurrency", "2", "--shutdown-timeout", "0.5")
+    running = [enqueue(stage, "hold", "never") for _ in range(2)]
+    for job in running:
+        stage.wait_note("started", job)
+    worker.stop()
+    assert worker.wait(10) == 0, worker.output
+    assert {stage.brief(job) for job in running} == {("ready", 1, 0)}
+    assert stage.count("django_pgqueue_worker") == 0
+
+
+def test_jobs_use_every_slot_at_once(stage: Stage, start: Start) -> None:
+    start(*LONG, "--concurrency", "3")
+    jobs = [enqueue(stage, "hold", "end") for _ in range(4)]
+    stage.wait(lambda: len(stage.notes("started")) == 3, "three have started")
+    stage.stays(lambda: len(stage.notes("started")) == 3, 0.3, "and no fourth one")
+    stage.open("end")
+    assert {stage.wait_state(job, "done")["state"] for job in jobs} == {"done"}
