@@ -232,7 +232,9 @@ def test_a_return_value_may_hold_tuples_and_none_is_no_result():
 
 
 @pytest.mark.parametrize(
-    "value", [{1}, b"x", object(), {"a": NUL}, {NUL: 1}, ["\ud800"], Decimal(1)], ids=ascii
+    "value",
+    [{1}, b"x", object(), {"a": NUL}, {NUL: 1}, ["\ud800"], Decimal(1)],
+    ids=["set", "bytes", "object", "NUL", "NUL key", "surrogate", "Decimal"],
 )
 def test_a_return_value_that_cannot_be_stored_is_refused_as_one(value):
     """29, 32: the worker then records a failure; the job never stays running."""
