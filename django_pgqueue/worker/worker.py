@@ -129,11 +129,6 @@ class Worker:
         return EXIT_BROKEN if self._broken or self.fatal else EXIT_OK
 
     @property
-    def owns_process(self) -> bool:
-        """Whether this worker was run on the main thread, so that the process is its own."""
-        return self._signals.installed
-
-    @property
     def has_stragglers(self) -> bool:
         """Whether a job is still running in a thread although its lease was given back."""
         return self._pool.is_busy
