@@ -42,15 +42,14 @@ def main() -> int:
     names = _chosen(given.only)
     bench.results.facts.update(machine_facts(bench.main.url))
     for name in given.against:
-        bench.others[name] = prepare(bench, name)
+        prepare(bench, name)
     loads = []
     for number in range(given.runs):
         loads.append(load())
         print(f"round {number + 1} of {given.runs}, load {loads[-1]:.1f}", flush=True)
         for name in names:
             MEASURES[name](bench)
-        for name in given.against:
-            against(bench, name)
+        against(bench)
         loads.append(load())
         bench.results.facts["load, one minute"] = f"{min(loads):.1f} – {max(loads):.1f}"
         _write(bench, given.output)

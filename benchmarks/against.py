@@ -32,8 +32,15 @@ OTHERS = {
 }
 
 
-def prepare(bench: Bench, name: str) -> Project:
-    """Install the queue if it is not, make its tables, and return it."""
+def prepare(bench: Bench, name: str) -> None:
+    """Install the queue if it is not, and make its tables; one that cannot be installed here is left out."""
+    try:
+        bench.others[name] = _installed(bench, name)
+    except subprocess.CalledProcessError:
+        bench.results.facts[name] = "could not be installed for this Python"
+
+
+def _installed(bench: Bench, name: str) -> Project:
     adapter = name.replace("-", "_")
     folder = WORK / "environments" / f"{name}-{sys.version_info.major}.{sys.version_info.minor}"
     python = folder / "bin" / "python"
@@ -54,8 +61,18 @@ def prepare(bench: Bench, name: str) -> Project:
     return project
 
 
-def against(bench: Bench, name: str) -> None:
-    """Enqueue, drain in each configuration, and pick-up of an idle worker at defaults."""
+def against(bench: Bench) -> None:
+    """All of them; what goes wrong with one is noted, and does not end the run."""
+    for name in bench.others:
+        try:
+            _measure(bench, name)
+        except (RuntimeError, TimeoutError) as error:
+            bench.results.notes.setdefault("failures", {})[name] = str(error)
+            print(f"  {name}: {error}", flush=True)
+
+
+def _measure(bench: Bench, name: str) -> None:
+    """Drain in each configuration, enqueue, and pick-up of an idle worker at defaults."""
     project, other, sizes, results = bench.others[name], OTHERS[name], bench.sizes, bench.results
     jobs = max(sizes.jobs // other.fewer, 500)
     for configuration, arguments in project.configurations.items():

@@ -18,6 +18,7 @@ from .server import connect
 LOOK_SECONDS = 0.4
 SETTLE_SECONDS = 1.2
 START_WITHIN_SECONDS = 60
+DRAIN_WITHIN_SECONDS = 600
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
 STATEMENTS = """
     SELECT sum(calls) FROM pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
@@ -132,9 +133,12 @@ def _wait_until_empty(
     session: psycopg.Connection, project: Project, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     session.execute("SET enable_seqscan = off")  # a look must not read the whole history
+    deadline = time.monotonic() + DRAIN_WITHIN_SECONDS
     while session.execute(project.left).fetchone()[0]:
         if project.adapter != "raw":
             _must_live(processes)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{project.adapter} did not drain within {DRAIN_WITHIN_SECONDS} s")
         threading.Event().wait(LOOK_SECONDS)
 
 
