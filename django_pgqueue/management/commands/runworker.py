@@ -34,7 +34,7 @@ class Command(BaseCommand):
         code = worker.run()
         if worker.fatal:
             raise CommandError(worker.fatal, returncode=code)
-        if worker.has_stragglers and self._called_from_command_line:
+        if worker.has_stragglers and getattr(self, "_called_from_command_line", False):
             # A job that was given back still runs in a thread, which the interpreter's exit might wait for.
             logging.shutdown()
             sys.stdout.flush()
