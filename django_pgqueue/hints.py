@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 
 from django.db import connections, transaction
 
@@ -25,7 +24,8 @@ def hint_after_commit(state: str, *, using: str) -> None:
     """Tell listening workers, once the caller's transaction has committed, that a job is ready or scheduled."""
     channel = CHANNELS.get(State(state))
     if channel is not None and not _is_quiet(using, channel):
-        transaction.on_commit(partial(_notify, channel, using), using=using, robust=True)
+        # No partial: Django 5.2 cannot log one that raises, and raises in turn, into the enqueuing code.
+        transaction.on_commit(lambda: _notify(channel, using), using=using, robust=True)
 
 
 def _is_quiet(using: str, channel: str) -> bool:
