@@ -201,7 +201,7 @@ def test_without_listen_nothing_is_sent(sent, settings):
 
 # The worker's side. Each waits for an idle worker, which polls ever less often: after some seconds, every some seconds.
 
-IDLE_SECONDS = 4.0
+IDLE_SECONDS = 3.0
 QUICK_SECONDS = 1.0  # a few milliseconds on an idle machine
 
 
@@ -238,26 +238,26 @@ def test_an_idle_worker_that_listens_is_quick_also_after_its_listener_was_lost(s
     assert worker.wait() == 0
 
 
-def test_a_worker_that_does_not_listen_polls(stage: Stage) -> None:
-    polling = stage.worker("--interval", "1", "--no-listen", "--lease", "120")
+def test_without_a_listener_or_without_a_hint_a_job_is_found_by_the_poll(stage: Stage) -> None:
+    """One worker does not listen; the other does, and is sent no hint by plain SQL."""
+    flags = ("--interval", "1", "--lease", "120", "--queue-name")
+    deaf = stage.worker(*flags, "default", "--no-listen")
+    listening = stage.worker(*flags, "reports")
     be_idle(stage)
-    assert stage.sessions(polling, "listener") == []
-    assert pick_up_seconds(stage, enqueued()) < 1 + QUICK_SECONDS
-    polling.stop()
-    assert polling.wait() == 0
-
-
-def test_a_job_that_plain_sql_inserted_without_a_hint_is_found_by_the_poll(stage: Stage) -> None:
-    stage.worker("--interval", "1", "--lease", "120")
-    be_idle(stage)
-    assert pick_up_seconds(stage, stage.enqueue("noop")) < 1 + QUICK_SECONDS
+    assert stage.sessions(deaf, "listener") == []
+    by_deaf, by_listening = enqueued(), stage.enqueue("noop", queue="reports")
+    assert pick_up_seconds(stage, by_deaf) < 1 + QUICK_SECONDS
+    assert pick_up_seconds(stage, by_listening) < 1 + QUICK_SECONDS
+    for worker in (deaf, listening):
+        worker.stop()
+    assert [deaf.wait(), listening.wait()] == [0, 0]
 
 
 @pytest.mark.parametrize("listen", [True, False], ids=["listening", "polling"])
 def test_scheduled_jobs_start_on_time_although_the_worker_polls_rarely(stage: Stage, listen: bool) -> None:
     """The poll comes every five seconds. A nearer job than the one that is waited for is not late either."""
     if not listen:  # it knows of what was there when it last looked
-        jobs = [enqueued(run_after=timedelta(seconds=4 + step)) for step in (0, 0.3, 0.6)]
+        jobs = [enqueued(run_after=timedelta(seconds=3 + step)) for step in (0, 0.3, 0.6)]
     worker = stage.worker("--interval", "5", "--lease", "120", *([] if listen else ["--no-listen"]))
     if listen:
         stage.wait(lambda: len(stage.sessions(worker, "listener")) == 1, "it listens")
