@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from .bars import B1, B2, DEFAULTS, TUNED, TUNED2
 from .bench import Bench
-from .drain import drain
+from .drain import Drained, drain
 
 
 def floors(bench: Bench) -> None:
     """What PostgreSQL itself can do through psycopg."""
-    raw, sizes, results = bench.raw, bench.sizes, bench.results
-    one, batches = raw.configurations["one"], raw.configurations["batches"]
-    results.add_drain("floor/a: 1 and 1, 1 connection", drain(raw, one, sizes.single_jobs))
-    results.add_drain("floor/a: 1 and 1, 4 connections", drain(raw, one, sizes.single_jobs, workers=4))
-    results.add_drain(B1, drain(raw, batches, sizes.jobs))
-    results.add_drain(B2, drain(raw, batches, sizes.jobs, workers=2))
+    raw, jobs, results = bench.raw, bench.sizes.single_jobs, bench.results
+    one = raw.configurations["one"]
+    results.add_drain("floor/a: 1 and 1, 1 connection", drain(raw, one, jobs))
+    results.add_drain("floor/a: 1 and 1, 4 connections", drain(raw, one, jobs, workers=4))
 
 
 def drains(bench: Bench) -> None:
-    """No-op jobs, by one worker and two, by every pool."""
+    """No-op jobs, by one worker and two, by every pool; floor (b) before and after what is compared with it."""
     queue, jobs, results = bench.main, bench.sizes.jobs, bench.results
     worker = queue.configurations
-    results.add_drain(DEFAULTS, drain(queue, worker["defaults"], jobs))
-    results.add_drain(TUNED, drain(queue, worker["tuned"], jobs))
-    results.add_drain(TUNED2, drain(queue, worker["tuned"], jobs, workers=2))
+
+    def floor(connections: int) -> Drained:
+        return drain(bench.raw, bench.raw.configurations["batches"], jobs, workers=connections)
+
+    before = floor(1)
+    defaults = drain(queue, worker["defaults"], jobs)
+    between = floor(1)
+    tuned = drain(queue, worker["tuned"], jobs)
+    results.add_drain(B1, before, between, floor(1))
+    results.add_drain(DEFAULTS, defaults)
+    results.add_drain(TUNED, tuned)
+    before = floor(2)
+    tuned = drain(queue, worker["tuned"], jobs, workers=2)
+    results.add_drain(B2, before, floor(2))
+    results.add_drain(TUNED2, tuned)
     results.add_drain("drain/1 worker, processes", drain(queue, worker["processes"], jobs))
     results.add_drain("drain/1 worker, async", drain(queue, worker["defaults"], jobs, kind="anoop"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -27,27 +28,25 @@ class Results:
         self.units[name] = unit
         print(f"  {name:44} {number(value)} {unit}", flush=True)
 
-    def add_drain(self, name: str, drained: Drained) -> None:
-        """Take note of a drain: its rate, its WAL, the CPU of its workers, and jobs that did not end once."""
-        self.add(name, drained.rate, "jobs/s")
-        self.samples.setdefault(f"{name}, WAL", []).append(drained.wal_bytes)
-        self.units[f"{name}, WAL"] = "bytes/job"
-        if drained.worker_cpu_seconds:
-            self.samples.setdefault(f"{name}, CPU", []).append(
-                drained.worker_cpu_seconds / drained.jobs * 1e6
-            )
-            self.units[f"{name}, CPU"] = "µs/job"
-        if drained.statements is not None:
-            self.add(f"{name}, statements", drained.statements, "per job")
-        self.checked_jobs += drained.jobs
-        self.given_back += drained.given_back
-        if drained.wrong:
-            self.wrong[name] = self.wrong.get(name, 0) + drained.wrong
-            print(f"  {name}: {drained.wrong} JOBS LOST OR RUN TWICE", flush=True)
+    def add_drain(self, name: str, *drains: Drained) -> None:
+        """Take note of one drain, or of the medians of several: rate, WAL, CPU of the workers, what went wrong."""
+        self.add(name, median(drained.rate for drained in drains), "jobs/s")
+        self._add_quietly(f"{name}, WAL", [drained.wal_bytes for drained in drains], "bytes/job")
+        self._add_quietly(
+            f"{name}, CPU", [drained.worker_cpu_seconds * 1e6 / drained.jobs for drained in drains], "µs/job"
+        )
+        if drains[0].statements is not None:
+            self.add(f"{name}, statements", drains[0].statements, "per job")
+        self.checked_jobs += sum(drained.jobs for drained in drains)
+        self.given_back += sum(drained.given_back for drained in drains)
+        wrong = sum(drained.wrong for drained in drains)
+        if wrong:
+            self.wrong[name] = self.wrong.get(name, 0) + wrong
+            print(f"  {name}: {wrong} JOBS LOST OR RUN TWICE", flush=True)
 
-    def median(self, name: str) -> float | None:
-        """Return the median of the samples, None without any."""
-        return median(self.samples[name]) if self.samples.get(name) else None
+    def _add_quietly(self, name: str, values: Sequence[float], unit: str) -> None:
+        self.samples.setdefault(name, []).append(median(values))
+        self.units[name] = unit
 
     def ratio(self, name: str, floor: str) -> list[float]:
         """Return the ratios of two names, round by round: what slows a round down slows both."""
