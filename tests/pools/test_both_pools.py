@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.pools.conftest import Start
 from tests.processes.stage import Stage
 
@@ -137,23 +135,28 @@ def test_a_running_job_is_told_that_its_lease_is_lost(stage: Stage, start: Start
     assert stage.brief(job)[1] == 2
 
 
-@pytest.mark.parametrize("task", ["spin_too_long", "sleep_too_long", "anap_too_long"])
 def test_a_job_beyond_its_timeout_ends_near_it_and_its_slot_is_free_again(
-    task: str, stage: Stage, start: Start, pool: str
+    stage: Stage, start: Start, pool: str
 ) -> None:
     """A busy loop, one long call, a coroutine; what the late one still writes under its lease is refused."""
-    worker = start(*LONG, "--concurrency", "1")
-    job = enqueue(stage, task, max_attempts=1)
-    after = enqueue(stage, "add", 1, 2)
-    row = stage.wait_state(job, "failed")
-    assert 0.45 <= (row["finished_at"] - row["started_at"]).total_seconds() < 2
-    assert stage.failures(job) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]
-    assert stage.wait_state(after, "done", 15)["generation"] == 1  # a new child takes a moment to start
+    worker = start(*LONG, "--concurrency", "3")
+    tasks = ("spin_too_long", "sleep_too_long", "anap_too_long")
+    late = {task: enqueue(stage, task, max_attempts=1) for task in tasks}
+    rows = [stage.wait_state(job, "failed") for job in late.values()]
+    for row in rows:
+        assert 0.45 <= (row["finished_at"] - row["started_at"]).total_seconds() < 3
+        assert stage.failures(row["id"]) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]
 
-    if task == "sleep_too_long" and pool == "threads":
-        stage.wait_note("late", job)
-        assert effects(stage, job) == []
-    assert stage.brief(job) == ("failed", 1, 1)
+    after = [enqueue(stage, "hold", "end") for _ in tasks]
+    stage.wait(
+        lambda: len([note for note in stage.notes("started") if note["job"] in after]) == 3, "all slots work"
+    )
+    stage.open("end")
+    assert {stage.wait_state(job, "done")["generation"] for job in after} == {1}
+    if pool == "threads":  # a child process is dead by then
+        stage.wait_note("late", late["sleep_too_long"])
+    assert effects(stage, late["sleep_too_long"]) == []
+    assert {stage.brief(job) for job in late.values()} == {("failed", 1, 1)}
     worker.stop()
     assert worker.wait() == 0, worker.output
 

@@ -43,31 +43,32 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("how", DEATHS)
-def test_a_child_that_dies_ends_only_its_own_attempt_at_once_and_is_replaced(how: str, stage: Stage) -> None:
-    """The lease would run out in a minute; the other child's job does not notice."""
+def test_a_child_that_dies_ends_only_its_own_attempt_at_once_and_is_replaced(stage: Stage) -> None:
+    """The lease would run out in a minute; the other child's job does not notice, however often that happens."""
     worker = start(stage, "--lease", "60")
     other = enqueue(stage, "hold", "end")
     stage.wait_note("started", other)
-    job = enqueue(stage, "die_first", how)
-    first = stage.wait_note("started", job)
-    since = time.monotonic()
-    stage.open(how)
-    stage.wait_state(job, "done", 15)
-    assert time.monotonic() - since < 15
-    assert stage.brief(job) == ("done", 2, 2)
-    assert stage.failures(job) == [(1, "crashed", "django_pgqueue.exceptions.JobCrashed")]
-    (failure,) = stage.sql("SELECT * FROM django_pgqueue_failure")
-    assert DEATHS[how] in failure["message"]
-    assert stage.job(job)["run_after"] < stage.job(job)["started_at"]  # the task's own retry policy: at once
-    assert stage.job(job)["result"] != first["pid"]
-    assert not is_alive(first["pid"])
+    for how, code in DEATHS.items():
+        job = enqueue(stage, "die_first", how)
+        first = stage.wait_note("started", job)
+        since = time.monotonic()
+        stage.open(how)
+        row = stage.wait_state(job, "done")
+        assert time.monotonic() - since < 15
+        # Claimed ahead while the new child starts, it may be given back once: that costs a generation, no attempt.
+        assert row["attempts"] == 2
+        assert stage.failures(job) == [(1, "crashed", "django_pgqueue.exceptions.JobCrashed")]
+        (failure,) = stage.sql("SELECT * FROM django_pgqueue_failure WHERE job_id = %s", job)
+        assert code in failure["message"]
+        assert row["run_after"] < row["started_at"]  # the task's own retry policy: at once
+        assert row["result"] != first["pid"]
+        assert not is_alive(first["pid"])
+        assert code in worker.output
 
     assert stage.brief(other) == ("running", 1, 1)
     stage.open("end")
     assert stage.wait_state(other, "done")["generation"] == 1
     assert stage.count("django_pgqueue_rejection") == 0
-    assert DEATHS[how] in worker.output
     worker.stop()
     assert worker.wait() == 0
 
