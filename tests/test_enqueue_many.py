@@ -18,9 +18,7 @@ from django_pgqueue.enqueueing import BATCH
 from django_pgqueue.exceptions import InvalidPayload
 from django_pgqueue.models import Job
 from testproject.shop.models import Order
-from tests.context.database import quick_clean_up
 
-__all__ = ["quick_clean_up"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

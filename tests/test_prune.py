@@ -14,10 +14,8 @@ from django.db.models.functions import Now
 from django_pgqueue import leases, outcomes
 from django_pgqueue.models import Effect, Failure, Job, Rejection, Worker
 from django_pgqueue.upkeep import Prune
-from tests.context.database import quick_clean_up
 from tests.races.tools import at_once, claim_one, new_job, new_jobs, reclaimed, row, session
 
-__all__ = ["quick_clean_up"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DAY = timedelta(days=1)

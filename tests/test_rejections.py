@@ -16,11 +16,9 @@ from django_pgqueue.models import Job, Rejection
 from django_pgqueue.signals import completion_rejected, lease_lost
 from django_pgqueue.upkeep import Prune
 from testproject.waiting import wait_until
-from tests.context.database import quick_clean_up
 from tests.context.holding import MOVES, beating, context_of, holding_of
 from tests.races.tools import PATIENCE, claim_one, expire, new_job, new_jobs, reclaimed, row
 
-__all__ = ["quick_clean_up"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 

@@ -14,6 +14,8 @@ from ..connections import close_all
 from ..context import Holding
 from ..outcomes import Ending
 
+LAST_STEPS_SECONDS = 0.1
+
 Done = Callable[[Ending | None], object]
 
 
@@ -31,6 +33,7 @@ class Coroutines:
         self._run = run
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
 
     def take(self, holding: Holding, done: Done) -> bool:
@@ -46,13 +49,29 @@ class Coroutines:
         if task is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(task.cancel)
 
+    def stop(self, timeout: float) -> None:
+        """End the event loop, and wait up to `timeout` seconds for its thread."""
+        with self._lock:
+            if self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._wind_up, self._loop)
+        self._thread.join(timeout)
+        if not self._thread.is_alive():  # else a coroutine holds it up, and it ends with the process
+            self._loop.close()
+
+    def _wind_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        for task in list(self._tasks.values()):  # their leases were given back
+            task.cancel()
+        loop.call_later(LAST_STEPS_SECONDS if self._tasks else 0, loop.stop)
+
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(
+                self._thread = threading.Thread(
                     target=self._loop.run_forever, name="pgqueue-coroutines", daemon=True
-                ).start()
+                )
+                self._thread.start()
             return self._loop
 
     def _begin(self, holding: Holding, done: Done) -> None:

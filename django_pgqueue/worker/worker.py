@@ -67,6 +67,7 @@ class Worker:
             row=self._row,
         )
         execution = Execution(settings.options, adopted=self._adopted)
+        self._coroutines: Coroutines | None = None
         self._pool: ThreadPool | ProcessPool
         if settings.pool == "processes":
             self._pool = self._processes(execution)
@@ -125,6 +126,8 @@ class Worker:
             self._heartbeat.stop()
             self._announcer.stop()
             self._pool.stop(timeout=0.2)
+            if self._coroutines is not None:
+                self._coroutines.stop(timeout=0.5)
             self._join([heartbeat, housekeeper, announcer], signals)
         return EXIT_BROKEN if self._broken or self.fatal else EXIT_OK
 
@@ -134,7 +137,7 @@ class Worker:
         return self._pool.is_busy
 
     def _threads(self, execution: Execution) -> ThreadPool:
-        coroutines = Coroutines(is_async=execution.is_async, run=execution.arun)
+        coroutines = self._coroutines = Coroutines(is_async=execution.is_async, run=execution.arun)
         return ThreadPool(
             self.settings.concurrency,
             hand_over=coroutines.take,

@@ -32,12 +32,11 @@ from django_pgqueue.models import Failure, Rejection
 from django_pgqueue.models import Job as Row
 from django_pgqueue.states import Action, Kind
 from django_pgqueue.upkeep import Prune
-from tests.context.database import CLEAN, quick_clean_up
 from tests.property.model import ENDED, Job, claimable
 from tests.property.sessions import Session
+from tests.tables import TABLES
 
-__all__ = ["quick_clean_up"]
-
+CLEAN = "; ".join(f"DELETE FROM {table}" for table in TABLES if table.startswith("django_pgqueue"))
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
 STEPS = int(os.environ.get("PROPERTY_STEPS", "60"))
 HOUR = timedelta(hours=1)
