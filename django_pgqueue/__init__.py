@@ -48,3 +48,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

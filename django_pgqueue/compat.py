@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import weakref
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import django
+from django.core.exceptions import ImproperlyConfigured
 from django.dispatch import Signal
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
@@ -22,6 +24,11 @@ if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks.base import DEFAULT_TASK_PRIORITY, Task, TaskError
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
+elif find_spec("django_tasks") is None:
+    raise ImproperlyConfigured(
+        "Django 5.2 has no django.tasks of its own: install the backport with the extra `backport` of"
+        " django-pgqueue-leases, or `pip install django-tasks`."
+    )
 else:  # Django 5.2: the `django-tasks` backport
     from django_tasks import (
         DEFAULT_TASK_BACKEND_ALIAS,

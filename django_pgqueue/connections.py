@@ -135,7 +135,9 @@ def is_about_data(error: BaseException) -> bool:
 
 def is_outage(error: BaseException) -> bool:
     """Whether the server is away, or refuses every write for now (read-only, out of space): worth another try."""
-    return isinstance(error, OperationalError | InterfaceError) or (sqlstate(error) or "")[:2] in _OUTAGE_CLASSES
+    return (
+        isinstance(error, OperationalError | InterfaceError) or (sqlstate(error) or "")[:2] in _OUTAGE_CLASSES
+    )
 
 
 def cut(connection: BaseDatabaseWrapper) -> None:

@@ -93,7 +93,9 @@ class JobQuerySet(QuerySet["Job"]):
         """
         return (
             self.ready()
-            .filter(AFTER_POSITION, queue=RawSQL("wanted.queue", ()), generation__lt=LAST_GENERATION)
+            .filter(AFTER_POSITION, queue=RawSQL("wanted.queue", ()))
+            # Written by hand only: a later time although ready, a counter at its end.
+            .filter(run_after__lte=Now(), generation__lt=LAST_GENERATION)
             .order_by(Negated("priority"), "id")
             .select_for_update(skip_locked=True)
             .values("pk")[:limit]

@@ -244,7 +244,7 @@ RETRY = """
 """
 RUN_NOW = """
     UPDATE django_pgqueue_job SET state = 'ready', run_after = statement_timestamp()
-    WHERE id = %(id)s AND state = 'scheduled'
+    WHERE id = %(id)s AND (state = 'scheduled' OR state = 'ready' AND run_after > statement_timestamp())
     RETURNING state
 """
 

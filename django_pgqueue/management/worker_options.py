@@ -73,6 +73,12 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
     )
 
 
+def unknown_queues(settings: WorkerSettings) -> list[str]:
+    """Return the given queues that the backend does not list: a retired queue to be emptied, or a mistake."""
+    known = queues_of(settings.backend)
+    return [name for name in settings.queues or () if known and name not in known]
+
+
 def backend_options(given: str | None) -> tuple[str, Options, str]:
     """Return the backend's alias, its options and the alias of its database. Raises CommandError (exit code 2)."""
     backend = _backend(given)

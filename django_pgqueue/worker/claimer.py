@@ -67,7 +67,7 @@ class Claimer:
             return []
         seconds = min(self._settings.lease.total_seconds() / 4, SLOWEST_RECLAIM_SECONDS)
         self._reclaim_at = time.monotonic() + seconds * random.uniform(0.8, 1.2)
-        return reclaim(
+        taken = reclaim(
             worker=self._settings.id,
             queues=self._settings.queues,
             excluded=sorted(self._settings.excluded),
@@ -76,6 +76,23 @@ class Claimer:
             lease=self._settings.lease,
             using=self._settings.using,
         )
+        for lease in taken:
+            logger.warning(
+                "Job %s (%s): reclaimed as generation %s; the lease of worker %s had expired",
+                lease.job_id,
+                lease.task,
+                lease.generation,
+                lease.worker_ids[-2] if len(lease.worker_ids) > 1 else "?",
+                extra={
+                    "event": "reclaimed",
+                    "job_id": lease.job_id,
+                    "generation": lease.generation,
+                    "task": lease.task,
+                    "queue": lease.queue,
+                    "worker": lease.worker,
+                },
+            )
+        return taken
 
     def _claim(self, room: int) -> list[Lease]:
         if room <= 0:

@@ -21,7 +21,7 @@ from ..exceptions import JobCancelled, JobCrashed, JobTimeout, LeaseLost, Snooze
 from ..leases import Lease
 from ..log import logger
 from ..outcomes import Ending, completed, failed, snoozed
-from ..payloads import encode_result, render_exception
+from ..payloads import ErrorText, encode_result, render_exception
 from ..results import result_of_lease, sender_of
 from ..retry import next_delay
 from ..signals import tell
@@ -144,22 +144,40 @@ class Execution:
             no_retry=holding.no_retry,
         )
         rendered = render_exception(error)
-        logger.warning(
-            "Job %s: attempt %s of %s failed with %s",
-            lease.job_id,
-            lease.attempt,
-            lease.max_attempts,
-            rendered.exception_class,
-            extra={
-                "event": "attempt_failed",
-                "job_id": lease.job_id,
-                "generation": lease.generation,
-                "task": lease.task,
-                "queue": lease.queue,
-                "worker": lease.worker,
-            },
-        )
+        _log_failure(lease, rendered, kind, delay, error)
         return failed(lease, rendered, delay, kind, error)
+
+
+def _log_failure(
+    lease: Lease, text: ErrorText, kind: Kind, delay: timedelta | None, error: BaseException
+) -> None:
+    """Say which task failed and how, and what comes next; the arguments are never part of it."""
+    extra = {
+        "event": "attempt_failed",
+        "job_id": lease.job_id,
+        "generation": lease.generation,
+        "task": lease.task,
+        "queue": lease.queue,
+        "worker": lease.worker,
+    }
+    if kind == Kind.CANCELLED:
+        logger.info(
+            "Job %s (%s): cancelled on request",
+            lease.job_id,
+            lease.task,
+            extra={**extra, "event": "cancelled"},
+        )
+        return
+    what = f"{text.exception_class.removeprefix('builtins.')}: {text.message.partition(chr(10))[0][:200]}"
+    told = (lease.job_id, lease.task, lease.attempt, lease.max_attempts, what)
+    if delay is None:
+        trace = error if kind == Kind.ERROR else None
+        logger.error("Job %s (%s): attempt %s of %s failed, for good: %s", *told, exc_info=trace, extra=extra)
+    else:
+        seconds = delay.total_seconds()
+        logger.warning(
+            "Job %s (%s): attempt %s of %s failed: %s; again in %.1f s", *told, seconds, extra=extra
+        )
 
 
 def _done(holding: Holding, value: Any) -> Ending:

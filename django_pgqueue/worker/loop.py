@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..connections import adopt, close_all, discard, is_about_data, retry_conflicts, sqlstate
 from ..context import Holding
 from ..leases import Lease, ready_queues
+from ..log import logger
 from ..outcomes import Ended, Ending, released
 from ..states import Verdict
 from ..upkeep import Promote
@@ -213,7 +214,8 @@ class Loop:
         self._give_back_unstarted()
         if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
             for holding in self._registry.holdings():
-                self._registry.end(holding, released(holding.lease))
+                if self._registry.end(holding, released(holding.lease)):
+                    _log_cut(holding.lease)
 
     def _end_overdue(self) -> None:
         self._has_timeouts = False
@@ -252,3 +254,19 @@ class Loop:
         if len(self._registry) or self._registry.has_endings or self._room() <= 0:
             return False
         return Promote(using=self._settings.using).run_once() == 0
+
+
+def _log_cut(lease: Lease) -> None:
+    logger.warning(
+        "Job %s (%s): still running at the shutdown timeout; given back",
+        lease.job_id,
+        lease.task,
+        extra={
+            "event": "given_back",
+            "job_id": lease.job_id,
+            "generation": lease.generation,
+            "task": lease.task,
+            "queue": lease.queue,
+            "worker": lease.worker,
+        },
+    )

@@ -202,7 +202,10 @@ class Worker:
             signals.wait(WATCH_SECONDS)
             if signals.count and not asked:
                 asked = True
-                logger.info("Stopping: draining for at most %s", self.settings.shutdown_timeout)
+                logger.info(
+                    "Stopping: draining for at most %s; a second signal leaves at once",
+                    self.settings.shutdown_timeout,
+                )
                 self.stop()
             self._heed_second(signals)
             for service in (self._loop, self._heartbeat, self._housekeeper, self._listener):
@@ -218,6 +221,9 @@ class Worker:
 
     def _heed_second(self, signals: Signals) -> None:
         if signals.count > 1 and signals.last is not None:
+            logger.warning(
+                "A second signal: leaving at once; %s jobs are left to their leases", len(self._registry)
+            )
             logging.shutdown()
             os._exit(128 + signals.last)
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...audit import audit
+from ..outages import told_in_one_line
 
 
 class Command(BaseCommand):
@@ -26,7 +27,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the audit and print its findings."""
-        findings = audit(using=options["database"])
+        with told_in_one_line():
+            findings = audit(using=options["database"])
         broken = [finding for finding in findings if not finding.holds]
         if options["json"]:
             report = {

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...upkeep import Prune
+from ..outages import told_in_one_line
 from ..worker_options import backend_options
 
 
@@ -24,7 +25,8 @@ class Command(BaseCommand):
         _, own, using = backend_options(options["backend"])
         prune = Prune(using=using, keep_done=own.keep_done, keep_failed=own.keep_failed)
         deleted = 0
-        while (count := prune.run_once()) or prune.after:
-            deleted += count
+        with told_in_one_line():
+            while (count := prune.run_once()) or prune.after:
+                deleted += count
         if options["verbosity"]:
             self.stdout.write(f"{deleted} jobs were deleted.")

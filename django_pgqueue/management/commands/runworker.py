@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...worker import Worker
 from ..reloading import run_with_reload
-from ..worker_options import add_worker_arguments, worker_settings
+from ..worker_options import add_worker_arguments, unknown_queues, worker_settings
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.INFO, 3: logging.DEBUG}
 
@@ -46,6 +46,12 @@ class Command(BaseCommand):
         """Return a worker made of the options, and say what it will do."""
         settings = worker_settings(options)
         _show_log(options["verbosity"])
+        for name in unknown_queues(settings):
+            logging.getLogger("django_pgqueue").warning(
+                "The queue %r is not among QUEUES of TASKS[%r]: nothing can be enqueued to it there",
+                name,
+                settings.backend,
+            )
         queues = ", ".join(settings.queues) if settings.queues is not None else "every queue"
         if settings.excluded:
             queues += f" but {', '.join(sorted(settings.excluded))}"

@@ -1,0 +1,19 @@
+"""A database that does not answer a command: one sentence, not a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.management.base import CommandError
+from django.db import DatabaseError, InterfaceError
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turn an error of the database into a CommandError (exit code 1) with its first line."""
+    try:
+        yield
+    except (DatabaseError, InterfaceError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise CommandError(f"the database says: {line}", returncode=1) from error
