@@ -84,11 +84,13 @@ def test_c29_c34_c39_154_however_a_job_ends_its_end_is_recorded_and_the_worker_g
     recorded = {}
     for key, job in jobs.items():
         stage.wait_state(job, "failed")
-        recorded[key] = stage.failures(job)
-        assert stage.brief(job) == ("failed", 1, 1)
+        # The generation may be a later one: a job that waited for a slot may have been given back first.
+        recorded[key] = [(kind, name) for _, kind, name in stage.failures(job)]
+        state, _, attempts = stage.brief(job)
+        assert (state, attempts) == ("failed", 1)
     assert recorded == {
-        **{("leave_with", how): [(1, "error", name)] for how, name in ENDINGS.items()},
-        **{("aleave_with", how): [(1, "error", name)] for how, name in ASYNC_ENDINGS.items()},
+        **{("leave_with", how): [("error", name)] for how, name in ENDINGS.items()},
+        **{("aleave_with", how): [("error", name)] for how, name in ASYNC_ENDINGS.items()},
     }
     sizes = stage.sql("SELECT max(length(message) + length(traceback)) AS n FROM django_pgqueue_failure")
     assert sizes[0]["n"] < 200_000
