@@ -21,5 +21,5 @@ def insert(url: str, counts: dict[str, int]) -> None:
     with connect(url) as session:
         for state, count in counts.items():
             session.execute(ROWS, {"state": state, "count": count})
-        session.execute("VACUUM ANALYZE django_pgqueue_job")
+        session.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) django_pgqueue_job")
         session.execute("CHECKPOINT")
