@@ -23,7 +23,12 @@ _sent_at: dict[tuple[str, str], float] = {}
 def hint_after_commit(state: str, *, using: str) -> None:
     """Tell listening workers, once the caller's transaction has committed, that a job is ready or scheduled."""
     channel = CHANNELS.get(State(state))
-    if channel is not None and not _is_quiet(using, channel):
+    if channel is None or _is_quiet(using, channel):
+        return
+    connection = connections[using]
+    if (
+        connection.in_atomic_block or connection.get_autocommit()
+    ):  # else Django knows of no commit: polling finds it
         # No partial: Django 5.2 cannot log one that raises, and raises in turn, into the enqueuing code.
         transaction.on_commit(lambda: _notify(channel, using), using=using, robust=True)
 

@@ -21,5 +21,5 @@ job_failed = Signal()
 
 def tell(signal: Signal, sender: Any, **named: Any) -> None:
     """Send a signal. Raises nothing: neither for a receiver, nor for a log handler that is told of one."""
-    with suppress(Exception):
+    with suppress(BaseException):  # a receiver that calls sys.exit() ends no worker either
         signal.send_robust(sender, **named)

@@ -42,9 +42,14 @@ ENQUEUE_MANY = """
     RETURNING id, state
 """
 
-_CLAIMED = """
+# As Python can hold it: one row that plain SQL gave an infinite time must not stop every claim.
+_TIMES = ", ".join(
+    f"GREATEST(LEAST({column}, '9999-12-30 00:00Z'), '0001-01-02 00:00Z'::timestamptz)"
+    for column in ("j.enqueued_at", "j.started_at", "j.last_attempted_at")
+)
+_CLAIMED = f"""
     RETURNING j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
-              j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at
+              j.payload::text, j.worker_ids, {_TIMES}
 """
 _TAKE = """
     UPDATE django_pgqueue_job AS j
@@ -218,9 +223,9 @@ OBSERVE = """
 
 # Running jobs whose present generation belongs to this worker: among them claims whose reply was lost. Index:
 # pgqueue_job_running; only after a failed claim. No lock: nobody else may touch a live lease.
-ORPHANS = """
+ORPHANS = f"""
     SELECT j.id, j.generation, j.attempts, j.max_attempts, j.task, j.queue, j.priority, j.backend,
-           j.payload::text, j.worker_ids, j.enqueued_at, j.started_at, j.last_attempted_at
+           j.payload::text, j.worker_ids, {_TIMES}
     FROM django_pgqueue_job AS j
     WHERE j.state = 'running' AND j.worker_ids[cardinality(j.worker_ids)] = %(worker)s
     ORDER BY j.id

@@ -99,6 +99,8 @@ def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
         if ending is not None:
             holding.result = ending.result
             holding.completed = True
+            if holding.on_completed is not None:
+                holding.on_completed(holding)
 
     if holding.closing:
         raise RuntimeError(
@@ -111,6 +113,7 @@ def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
             # Before the block's own callbacks, which may raise: the commit counts, not what comes after it.
             transaction.on_commit(note, using=holding.using)
             yield completion
+            holding.committing = True  # a timeout comes too late from here on
             ending = completed(holding.lease, encode_result(completion.result))
             if not end([ending], using=holding.using, wait=True):
                 raise LeaseLost(*holding.lease.key)  # strict fencing, and the lease ran out inside the block
@@ -120,6 +123,7 @@ def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
         note()
     finally:
         holding.closing = False
+        holding.committing = False
 
 
 def _hold(lease: Lease, using: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from ..leases import Lease
 from ..retry import RetryPolicy
@@ -14,8 +15,9 @@ class Holding:
 
     `deadline` is on the monotonic clock, counted from before the last successful renewal was sent: after it
     the lease may have expired. Only the database decides whether it was really lost.
-    `closing` is set while the job itself ends its lease, `completed` once that is committed,
-    with `result` as JSON text. `timeout` is in seconds from `started`; `abandoned` once it has run out.
+    `closing` is set while the job itself ends its lease, `committing` once the block of its own is through,
+    `completed` once that is committed, with `result` as JSON text; then `on_completed` is called. `timeout` is in
+    seconds from `started`; `abandoned` once it has run out.
     `retry` and `no_retry` are the task's own, known once its code was found; None is the backend's policy.
     """
 
@@ -23,6 +25,7 @@ class Holding:
         "abandoned",
         "cancel_requested",
         "closing",
+        "committing",
         "completed",
         "deadline",
         "ended",
@@ -30,6 +33,7 @@ class Holding:
         "lease",
         "lost",
         "no_retry",
+        "on_completed",
         "result",
         "retry",
         "started",
@@ -52,6 +56,8 @@ class Holding:
         self.abandoned = False
         self.ended = False
         self.closing = False
+        self.committing = False
+        self.on_completed: Callable[[Holding], object] | None = None
         self.completed = False
         self.result: str | None = None
         self.retry: RetryPolicy | None = None
@@ -74,7 +80,7 @@ class Holding:
         return (
             self.started is not None
             and self.timeout is not None
-            and not self.is_over
+            and not (self.ended or self.committing or self.completed)
             and time.monotonic() - self.started > self.timeout
         )
 

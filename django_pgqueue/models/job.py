@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import models
@@ -12,6 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from ..querysets import RUNNING_HAS_LEASE, JobQuerySet, Negated
 from ..states import LIVE_STATES, State
 from .fields import TextArrayField
+
+READABLE = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def empty_payload() -> dict[str, Any]:
@@ -79,6 +82,10 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="pgqueue_job_counters",
                 condition=Q(generation__gte=0, attempts__gte=0, max_attempts__gte=1),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_times",  # what Python cannot hold would stop whoever reads the row
+                condition=Q(enqueued_at__range=READABLE, run_after__range=READABLE),
             ),
             models.CheckConstraint(
                 name="pgqueue_job_attempts_left",

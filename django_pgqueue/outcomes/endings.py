@@ -156,7 +156,14 @@ def settle(
     for action, asked in rest.items():
         judged = sort_out([item.lease for item in asked], action, using=using)
         replies += [
-            Ended(ending=item, verdict=reply.verdict, state=reply.state_left) if reply else Ended(ending=item)
+            Ended(
+                ending=item,
+                verdict=reply.verdict,
+                state=reply.state_left,
+                finished_at=reply.observed.finished_at if reply.state_left and reply.observed else None,
+            )
+            if reply
+            else Ended(ending=item)
             for item, reply in zip(asked, judged, strict=True)
         ]
         refused += [reply for reply in judged if reply and reply.verdict.is_rejection]

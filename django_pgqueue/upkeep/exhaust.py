@@ -50,7 +50,14 @@ class Exhaust:
                     kind=Kind.LEASE_EXPIRED,
                 )
             if is_heard(task_finished, logging.ERROR):
-                self._announce(job)
+                try:
+                    self._announce(job)
+                except BaseException:  # a row that cannot be read, a module that raises: upkeep goes on
+                    logger.exception(
+                        "The end of job %s could not be announced",
+                        job.job_id,
+                        extra={"event": "announcement_failed", "job_id": job.job_id},
+                    )
         return len(spent)
 
     def _announce(self, spent: Spent) -> None:

@@ -8,6 +8,7 @@ import queue
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -25,7 +26,7 @@ from ..spawn import run_in_child
 from .announcer import Announcer
 from .execution import Execution
 from .hygiene import Hygiene
-from .messages import Adopted, Announce, News, Ready, Result, Run, Stop
+from .messages import Adopted, Announce, Completed, News, Ready, Recall, Result, Returned, Run, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,8 @@ class Child:
 
     def __init__(self, pipe: Connection, settings: ChildSettings) -> None:
         self._pipe = pipe
+        self._speaking = threading.Lock()
+        self._pid = os.getpid()
         self._using = settings.using
         self._stopping = threading.Event()
         self._held: dict[tuple[int, int], Holding] = {}
@@ -81,7 +84,7 @@ class Child:
     def serve(self) -> None:
         """Run jobs until told to stop."""
         threading.Thread(target=self._listen, name="pgqueue-parent", daemon=True).start()
-        self._pipe.send(Ready())
+        self._say(Ready())
         while (item := self._todo.get()) is not None:
             if isinstance(item, Ended):
                 self._announcer.send(item)
@@ -94,10 +97,16 @@ class Child:
         self._hygiene.before()
         began = time.monotonic()
         ending = self._execution.run(holding)
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork that came back from the task: the pipe and the connections are not its own
         seconds = time.monotonic() - began
         self._hygiene.after()
         self._held.pop(holding.lease.key, None)
-        self._pipe.send(Result.of(holding.lease.key, ending, seconds))
+        self._say(Result.of(holding.lease.key, ending, seconds))
+
+    def _say(self, message: Any) -> None:
+        with self._speaking:
+            self._pipe.send(message)
 
     def _listen(self) -> None:
         try:
@@ -112,6 +121,8 @@ class Child:
                 self._take(lease, message.sent_at)
         elif isinstance(message, News):
             self._note(message)
+        elif isinstance(message, Recall):
+            self._return_unbegun()
         elif isinstance(message, Announce):
             self._todo.put(message.ended)
         elif isinstance(message, Stop):
@@ -119,8 +130,29 @@ class Child:
 
     def _take(self, lease: Lease, sent_at: float) -> None:
         holding = Holding(lease, sent_at=sent_at, stopping=self._stopping, using=self._using)
+        holding.on_completed = self._tell_completed
         self._held[lease.key] = holding
         self._todo.put(holding)
+
+    def _return_unbegun(self) -> None:
+        kept: list[Ended | None] = []
+        keys = set()
+        with suppress(queue.Empty):
+            while True:
+                item = self._todo.get_nowait()
+                if isinstance(item, Holding):
+                    keys.add(item.lease.key)
+                    self._held.pop(item.lease.key, None)
+                else:
+                    kept.append(item)
+        for item in kept:
+            self._todo.put(item)
+        self._say(Returned(keys=frozenset(keys)))
+
+    def _tell_completed(self, holding: Holding) -> None:
+        if os.getpid() == self._pid:
+            with suppress(OSError):  # the parent is gone
+                self._say(Completed(key=holding.lease.key, result=holding.result))
 
     def _note(self, news: News) -> None:
         if news.stopping:
@@ -133,7 +165,7 @@ class Child:
 
     def _tell_adopted(self, holding: Holding) -> None:
         lease = holding.lease
-        self._pipe.send(
+        self._say(
             Adopted(
                 key=lease.key,
                 duration=lease.duration,

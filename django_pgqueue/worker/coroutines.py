@@ -12,6 +12,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from ..connections import close_all
 from ..context import Holding
+from ..log import logger
 from ..outcomes import Ending
 
 LAST_STEPS_SECONDS = 0.1
@@ -43,11 +44,13 @@ class Coroutines:
         self._started().call_soon_threadsafe(partial(self._begin, holding, done))
         return True
 
-    def cancel(self, holding: Holding) -> None:
-        """Cancel the coroutine of a job that has run for too long."""
+    def cancel(self, holding: Holding) -> bool:
+        """Cancel the coroutine of a job that has run for too long; False if it has none."""
         task = self._tasks.get(holding.lease.key)
-        if task is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
+        if task is None or self._loop is None:
+            return False
+        self._loop.call_soon_threadsafe(task.cancel)
+        return True
 
     def stop(self, timeout: float) -> None:
         """End the event loop, and wait up to `timeout` seconds for its thread."""
@@ -69,7 +72,7 @@ class Coroutines:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="pgqueue-coroutines", daemon=True
+                    target=_run, args=(self._loop,), name="pgqueue-coroutines", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -90,3 +93,13 @@ class Coroutines:
         finally:
             self._tasks.pop(holding.lease.key, None)
             done(ending)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the event loop until it is stopped: a SystemExit in a task that a job created does not end it."""
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except BaseException as error:
+            logger.warning("A coroutine raised %s on the event loop, which goes on", type(error).__name__)

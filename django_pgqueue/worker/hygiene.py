@@ -14,7 +14,9 @@ from ..connections import close_all, discard, name_connections
 
 # Statements that change the session itself: what one job sets, the next job must not see.
 _SESSION = re.compile(
-    r"\s*(?:/\*.*?\*/\s*)*(?:SET|RESET|DISCARD|LISTEN|UNLISTEN|PREPARE|DEALLOCATE|LOAD|DECLARE|CREATE\s+TEMP)\b"
+    r"(?:\A|;)\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*"
+    r"(?:SET|RESET|DISCARD|LISTEN|UNLISTEN|PREPARE|DEALLOCATE|LOAD|DECLARE"
+    r"|CREATE\s+(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?)\b"
     r"|set_config|pg_advisory_lock|pg_try_advisory_lock",
     re.IGNORECASE | re.DOTALL,
 )

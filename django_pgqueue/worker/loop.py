@@ -31,6 +31,8 @@ SHORTEST_PAUSE = 0.005
 UNDEFINED_TABLE = "42P01"
 LONGEST_LOCKED_PAUSE = 0.25
 TIMEOUT_PAUSE = 0.25
+# How long rows that somebody has locked are asked to be given back, after the shutdown timeout.
+LAST_TRY_SECONDS = 1.0
 
 
 class Loop:
@@ -69,6 +71,7 @@ class Loop:
         self._uncertain = False
         self._outage = Outage()
         self._give_up_at: float | None = None
+        self._leave_at: float | None = None
         self._has_worked = False
         self.fatal: str | None = None
         self.tried = threading.Event()  # the first cycle is over, however it went
@@ -93,8 +96,9 @@ class Loop:
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + self._settings.shutdown_timeout.total_seconds()
         gone = len(self._registry) == 0
-        # With the database away, what cannot be written by now is left to the leases.
-        return gone or (self._outage.is_on and time.monotonic() > self._give_up_at)
+        # With the database away, or the rows locked, what cannot be written by now is left to the leases.
+        late = self._leave_at is not None and time.monotonic() > self._leave_at
+        return gone or late or (self._outage.is_on and time.monotonic() > self._give_up_at)
 
     def _guarded_cycle(self) -> None:
         self.busy_since = time.monotonic()
@@ -216,6 +220,8 @@ class Loop:
             for holding in self._registry.holdings():
                 if self._registry.end(holding, released(holding.lease)):
                     _log_cut(holding.lease)
+            if self._leave_at is None:
+                self._leave_at = time.monotonic() + LAST_TRY_SECONDS
 
     def _end_overdue(self) -> None:
         self._has_timeouts = False
@@ -246,7 +252,7 @@ class Loop:
             longest = min(longest, LONGEST_WAIT_SECONDS / 2)
         if self._registry.has_endings:  # rows that somebody has locked
             longest = min(longest, LONGEST_LOCKED_PAUSE)
-        if self._give_up_at is not None:
+        if self._give_up_at is not None and self._leave_at is None:
             longest = min(longest, max(self._give_up_at - time.monotonic(), SHORTEST_PAUSE))
         return min(self._pause * 2, longest)
 

@@ -39,6 +39,26 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Parent: give back what you have not begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """Child: these jobs will not be begun here."""
+
+    keys: frozenset[Key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """Child: the job has ended its own lease, with this result (JSON text), and that is committed."""
+
+    key: Key
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Parent: leave after what you were given."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections import deque
@@ -58,15 +59,20 @@ class ThreadPool:
         ended: Callable[[Holding, Ending | None], object],
         room: Callable[[int], Room],
         hand_over: Callable[[Holding, Callable[[Ending | None], object]], bool],
-        cancel: Callable[[Holding], object],
+        cancel: Callable[[Holding], bool],
     ) -> None:
+        self._pid = os.getpid()
         self._size = size
         self._run = run
         self._ended = ended
         self._room = room
         self._hand_over = hand_over
         self._cancel = cancel
-        self._changed = threading.Condition()
+        # Job threads take the lock itself: `with` a Condition runs Python code, in which a JobTimeout from
+        # `abandon` could come between the taking of the lock and the block that gives it back.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._written_off: set[Holding] = set()
         self._waiting: deque[Holding] = deque()
         self._busy = 0
         self._ran = 0
@@ -74,6 +80,7 @@ class ThreadPool:
         self._stopping = False
         self._stuck = 0
         self._threads = [self._thread(number) for number in range(size)]
+        self._made = size - 1
 
     def start(self) -> None:
         """Start the threads."""
@@ -113,15 +120,21 @@ class ThreadPool:
                 return
             holding.abandoned = True
             if holding.thread_id is None:  # a coroutine, or over by now
-                self._cancel(holding)
+                if self._cancel(holding):  # which it may ignore, so its slot does not wait for it
+                    self._written_off.add(holding)
+                    self._busy -= 1
+                    self._stuck += 1
+                    self._changed.notify()
                 return
             self._busy -= 1
             self._stuck += 1
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(holding.thread_id), ctypes.py_object(JobTimeout)
-        )
-        replacement = self._thread(len(self._threads))
-        self._threads.append(replacement)
+            # Under the lock, so that it reaches a thread that is still in this job.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(holding.thread_id), ctypes.py_object(JobTimeout)
+            )
+        self._made += 1
+        replacement = self._thread(self._made)
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), replacement]
         replacement.start()
 
     def _thread(self, number: int) -> threading.Thread:
@@ -164,7 +177,7 @@ class ThreadPool:
             pass  # raised for a job that was given up, and that ended by itself just before
         finally:
             if holding is not None and holding.abandoned:
-                with self._changed:
+                with self._lock:
                     self._stuck -= 1
             room.close()
 
@@ -172,9 +185,11 @@ class ThreadPool:
         room.before()
         began = time.monotonic()
         ending = self._run(holding)
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork that came back from the task: nothing here is its own
         ran_until = time.monotonic()
         room.after()
-        with self._changed:
+        with self._lock:
             holding.thread_id = None  # from here on there is nothing to interrupt
             if holding.abandoned:
                 return
@@ -184,6 +199,10 @@ class ThreadPool:
         self, holding: Holding, began: float, ending: Ending | None, ran_until: float | None = None
     ) -> None:
         with self._changed:
+            if holding in self._written_off:
+                self._written_off.discard(holding)
+                self._stuck -= 1
+                return
             self._busy -= 1
             self._ran += 1
             self._seconds += (ran_until or time.monotonic()) - began

@@ -15,31 +15,29 @@ from typing import Any
 
 from ..context import Holding
 from ..log import logger
-from ..outcomes import Ended, Ending
-from .messages import Adopted, Announce, News, Ready, Result, Run, Stop
+from ..outcomes import Ended, Ending, completed, released
+from .members import Member
+from .messages import (
+    Adopted,
+    Announce,
+    Completed,
+    News,
+    Ready,
+    Recall,
+    Result,
+    Returned,
+    Run,
+    Stop,
+)
 
 TICK_SECONDS = 0.25
 MOST_AT_ONCE = 16
 SHORT_JOB_SECONDS = 0.005
 SHORTEST_LIFE_SECONDS = 2.0
 LONGEST_RESPAWN_PAUSE = 30.0
-
-
-class Member:
-    """One child process and what it was given; the first of `given` is the job it is in."""
-
-    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
-        self.process = process
-        self.pipe = pipe
-        self.given: deque[Holding] = deque()
-        self.ready = False
-        self.born_at = time.monotonic()
-        self.last_news: News | None = None
-
-    def say(self, message: Any) -> None:
-        """Send a message; a child that is gone is found by its pipe's end."""
-        with suppress(OSError):
-            self.pipe.send(message)
+LAST_WORDS_SECONDS = 5.0
+# How long a job may stand behind another one in the same child before it is asked back.
+LONGEST_BEHIND_SECONDS = 0.5
 
 
 class ProcessPool:
@@ -105,7 +103,9 @@ class ProcessPool:
     def longest_wait(self) -> float:
         """Return for how many seconds the first waiting job has waited for a child."""
         with self._lock:
-            return time.monotonic() - self._waiting[0].held_since if self._waiting else 0.0
+            since = [holding.held_since for holding in self._waiting]
+            since += [holding.held_since for member in self._members for holding in list(member.given)[1:]]
+            return time.monotonic() - min(since) if since else 0.0
 
     def submit(self, holdings: Sequence[Holding]) -> None:
         """Run these jobs as children become free."""
@@ -132,6 +132,7 @@ class ProcessPool:
             for member in self._members:
                 if member.given and member.given[0] is holding:
                     holding.abandoned = True
+                    member.killed_in = holding
                     member.process.kill()
 
     def stop(self, timeout: float) -> None:
@@ -141,8 +142,10 @@ class ProcessPool:
             members = list(self._members)
         self._poke()
         self._thread.join(timeout + TICK_SECONDS)
+        until = time.monotonic() + LAST_WORDS_SECONDS
         for member in members:
-            member.process.join(timeout / len(members))
+            idle = member.ready and not member.given  # it tells receivers of the last ends, and leaves
+            member.process.join(max(until - time.monotonic(), 0.0) if idle else timeout / len(members))
             if member.process.is_alive():
                 member.process.kill()
                 member.process.join()
@@ -170,10 +173,16 @@ class ProcessPool:
                 os.read(self._reader, 4096)
             else:
                 self._hear(pipes[ready])  # type: ignore[index]
+        for member in [one for one in self._members if one.process.exitcode is not None]:
+            self._hear(member)  # its pipe does not end while a process that the job started has it too
 
     def _populate(self) -> None:
         while len(self._members) < self._size and time.monotonic() >= self._spawn_at and not self._stopping:
-            self._members.append(Member(*self._spawn()))
+            try:
+                self._members.append(Member(*self._spawn()))
+            except OSError as error:  # no more processes, files or memory for now
+                logger.error("A child process could not be started: %s", error)
+                self._spawn_at = time.monotonic() + SHORTEST_LIFE_SECONDS
 
     def _hand_out(self) -> None:
         idle = [member for member in self._members if member.ready and not member.given]
@@ -201,24 +210,35 @@ class ProcessPool:
 
     def _tell_news(self) -> None:
         for member in self._members:
-            if member.given:
-                head = member.given[0]
+            for holding in member.given:
                 news = News(
-                    key=head.lease.key,
-                    deadline=head.deadline,
-                    lost=head.lost,
-                    cancel_requested=head.cancel_requested,
-                    stopping=head.stopping.is_set(),
+                    key=holding.lease.key,
+                    deadline=holding.deadline,
+                    lost=holding.lost,
+                    cancel_requested=holding.cancel_requested,
+                    stopping=holding.stopping.is_set(),
                 )
-                if news != member.last_news:
-                    member.last_news = news
+                if news != member.told.get(news.key):
+                    member.told[news.key] = news
                     member.say(news)
+            if len(member.given) > 1:
+                self._recall(member, member.given[0])
+
+    def _recall(self, member: Member, head: Holding) -> None:
+        """Ask for what waits behind a job that turns out to be long."""
+        waited = time.monotonic() - (head.started or time.monotonic())
+        if member.recalled != head.lease.key and waited > LONGEST_BEHIND_SECONDS:
+            member.recalled = head.lease.key
+            member.say(Recall())
 
     def _hear(self, member: Member) -> None:
+        gone = member.process.exitcode is not None  # asked first: what it said last is in the pipe by then
         try:
             while member.pipe.poll():
                 self._take(member, member.pipe.recv())
         except (EOFError, OSError):
+            gone = True
+        if gone:
             self._bury(member)
 
     def _take(self, member: Member, message: Any) -> None:
@@ -228,16 +248,33 @@ class ProcessPool:
             with self._lock:
                 member.ready = True
             self._wake()
-        elif isinstance(message, Adopted) and member.given:
+        elif isinstance(message, Returned):
+            self._take_back(member, message)
+        elif isinstance(message, Completed) and member.given and member.given[0].lease.key == message.key:
+            member.given[0].result = message.result
+            member.given[0].completed = True
+        elif isinstance(message, Adopted) and member.given and member.given[0].lease.key == message.key:
             head = member.given[0]
             head.lease = replace(head.lease, duration=message.duration, fencing=message.fencing)
             head.timeout = message.timeout
             head.retry, head.no_retry = message.retry, message.no_retry
             self._adopted(head)
 
+    def _take_back(self, member: Member, message: Returned) -> None:
+        with self._lock:
+            back = [holding for holding in member.given if holding.lease.key in message.keys]
+            member.given = deque(holding for holding in member.given if holding not in back)
+            for holding in back:
+                member.told.pop(holding.lease.key, None)
+            self._waiting.extendleft(reversed(back))
+        self._wake()
+
     def _finish(self, member: Member, message: Result) -> None:
         with self._lock:
+            if not member.given or member.given[0].lease.key != message.key:
+                return
             holding = member.given.popleft()
+            member.told.pop(message.key, None)
             if member.given:
                 member.given[0].started = time.monotonic()
             self._ran += 1
@@ -252,7 +289,7 @@ class ProcessPool:
     def _bury(self, member: Member) -> None:
         """End the attempt that a dead child was in, and give what it had not begun to others."""
         member.process.join(TICK_SECONDS)
-        member.pipe.close()
+        member.hang_up()
         with self._lock:
             self._members.remove(member)
             victim = member.given.popleft() if member.given else None
@@ -263,6 +300,10 @@ class ProcessPool:
             self._spawn_at = time.monotonic() + pause
         how = f"the process that ran the job ended with exit code {member.process.exitcode}"
         logger.warning("A child process ended with exit code %s", member.process.exitcode)
-        if victim is not None and not victim.abandoned:
+        if victim is not None and victim.completed:
+            self._ended(victim, completed(victim.lease, victim.result))
+        elif victim is not None and member.killed_in not in (None, victim):
+            self._ended(victim, released(victim.lease))  # killed for the job before it, which had just ended
+        elif victim is not None and not victim.abandoned:
             self._ended(victim, self._crashed(victim, how))
         self._wake()

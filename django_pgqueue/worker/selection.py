@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -39,9 +40,13 @@ class Selection:
     def queues(self) -> list[str]:
         """Return the names for the next claim, another one first each time."""
         if not self._fixed and time.monotonic() >= self._known_until:
-            self._queues = deque(name for name in self._look_up() if name not in self._excluded)
+            last = self._queues[0] if self._queues else ""
+            names = sorted(name for name in self._look_up() if name not in self._excluded)
+            turn = bisect_right(names, last)  # the new list goes on where the old one was
+            self._queues = deque(names[turn:] + names[:turn])
             self._known_until = time.monotonic() + CACHE_SECONDS
-        self._queues.rotate(-1)
+        else:
+            self._queues.rotate(-1)
         return list(self._queues)
 
     def after(self) -> dict[str, Position]:

@@ -1,0 +1,45 @@
+"""A child process as its parent sees it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from ..context import Holding
+from .messages import Key, News
+
+
+class Member:
+    """One child process and what it was given; the first of `given` is the job it is in."""
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.given: deque[Holding] = deque()
+        self.ready = False
+        self.born_at = time.monotonic()
+        self.told: dict[Key, News] = {}
+        self.recalled: Key | None = None
+        self.killed_in: Holding | None = None
+        self._to_say: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._speak, name="pgqueue-child-pipe", daemon=True).start()
+
+    def say(self, message: Any) -> None:
+        """Send a message, without waiting: a child that is frozen does not read, and its pipe is soon full."""
+        self._to_say.put(message)
+
+    def hang_up(self) -> None:
+        """End the talk."""
+        self._to_say.put(None)
+        self.pipe.close()
+
+    def _speak(self) -> None:
+        with suppress(OSError):  # a child that is gone is found by its pipe's end
+            while (message := self._to_say.get()) is not None:
+                self.pipe.send(message)
