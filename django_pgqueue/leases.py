@@ -100,7 +100,7 @@ def claim(
     queue the position of the last claimed job, before which nothing is looked for.
     """
     using = queue_database(using)
-    with transaction.atomic(using=using):
+    with transaction.atomic(using=using, savepoint=False):
         if queues is None:
             queues = ready_queues(using=using)
         if not queues or limit < 1:

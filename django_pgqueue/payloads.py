@@ -21,6 +21,8 @@ MAX_TRACEBACK_CHARS = 40_000
 _LARGE_FLOAT = 1e16
 _SPELLED = re.compile(r'"\\u0000(-?[0-9]+\.0)"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Made once: json.dumps makes one for every call with arguments like these.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def _check(value: Any, path: str, *, tuples: bool, depth: int = 0) -> None:
 def _check_text(text: str, path: str) -> None:
     if "\x00" in text:
         raise InvalidPayload(f"{path} contains a NUL character, which PostgreSQL cannot store")
-    if _SURROGATE.search(text):
+    if not text.isascii() and _SURROGATE.search(text):
         raise InvalidPayload(f"{path} contains a lone surrogate, which is not valid Unicode text")
 
 
@@ -130,7 +132,7 @@ def _dump(value: Any, what: str) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _spelled(value: Any) -> Any:
