@@ -181,3 +181,26 @@ def test_a_rolled_back_caller_leaves_a_refusal_on_record() -> None:
         assert leases.complete(first) == "superseded"
         transaction.set_rollback(True)
     assert Rejection.objects.get().action == "complete"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_after_a_timeout_no_function_of_the_users_is_asked() -> None:
+    """48: the loop decides there, and may not run a user's code."""
+    from django_pgqueue import Backoff
+    from django_pgqueue.conf import Options
+    from django_pgqueue.worker.execution import Execution
+
+    asked = []
+
+    def policy(attempt: int, error: BaseException) -> timedelta:
+        asked.append(attempt)
+        return timedelta(days=1)
+
+    nothing.enqueue()
+    holding = hold(claim_one())
+    holding.retry, holding.timeout = policy, 1.0
+    backoff = Backoff(base=timedelta(seconds=7), jitter=0)
+    execution = Execution(Options(backoff=backoff), adopted=lambda holding: None)
+    assert execution.timed_out(holding).delay == timedelta(seconds=7)
+    assert execution.crashed(holding, "gone").delay == timedelta(seconds=7)
+    assert asked == []

@@ -23,7 +23,7 @@ from ..log import logger
 from ..outcomes import Ending, completed, failed, snoozed
 from ..payloads import ErrorText, encode_result, render_exception
 from ..results import result_of_lease, sender_of
-from ..retry import next_delay
+from ..retry import Backoff, RetryPolicy, next_delay
 from ..signals import tell
 from ..states import Kind
 from ..tasks import PgTask
@@ -140,12 +140,22 @@ class Execution:
             attempt=lease.attempt,
             max_attempts=lease.max_attempts,
             exception=error,
-            policy=holding.retry or self._options.backoff,
+            policy=self._policy(holding, kind),
             no_retry=holding.no_retry,
         )
         rendered = render_exception(error)
         _log_failure(lease, rendered, kind, delay, error)
         return failed(lease, rendered, delay, kind, error)
+
+    def _policy(self, holding: Holding, kind: Kind) -> RetryPolicy:
+        """Return what decides on a retry: after a timeout or a crash no function, for no thread of the job is left.
+
+        The loop asks then, and a slow or broken function would hold up every other job.
+        """
+        policies = [policy for policy in (holding.retry, self._options.backoff) if policy is not None]
+        if kind not in (Kind.TIMEOUT, Kind.CRASHED):
+            return policies[0]
+        return next((policy for policy in policies if isinstance(policy, Backoff)), Backoff())
 
 
 def _log_failure(
