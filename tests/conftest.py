@@ -1,6 +1,5 @@
 """Fixtures that all tests share."""
 
-import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,16 +16,6 @@ from testproject.processes import WorkerProcess
 from tests.tables import TABLES
 
 ADVISORY_LOCKS = 0x70677175  # "pgqu": the first of two numbers that name a lock
-
-
-# Python 3.11 may fail to compile a test module ("AST constructor recursion depth mismatch") if a collection of
-# garbage, with the callbacks that hypothesis has on it, falls into the compilation.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage again, once every test module is compiled."""
-    gc.enable()
 
 
 @pytest.fixture(scope="session")
