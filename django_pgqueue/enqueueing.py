@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from django.db import connections, transaction
@@ -20,6 +19,7 @@ from .rejections import queue_database
 # A key's holder may end between the refused insert and the look for it; then the key is free again.
 _TRIES = 20
 BATCH = 2000
+BATCH_CHARS = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +84,32 @@ def enqueue_many(
         raise ValueError("jobs enqueued together cannot share a unique key")
     using = queue_database(using)
     given = _shared(request)
-    remaining = iter(payloads)
     ids: array[int] = array("q")
     state = ""
     with transaction.atomic(using=using):
-        while batch := list(islice(remaining, BATCH)):
+        for batch in _batches(payloads):
             with connections[using].cursor() as cursor:
-                cursor.execute(sql.ENQUEUE_MANY, {**given, "payloads": batch})
+                cursor.execute(sql.ENQUEUE_MANY, {**given, "payloads": f"[{','.join(batch)}]"})
                 rows = cursor.fetchall()
             ids.extend(sorted(row[0] for row in rows))
             state = rows[0][1]
         if state and hint:
             hint_after_commit(state, using=using)
     return ids
+
+
+def _batches(payloads: Iterable[str]) -> Iterator[list[str]]:
+    """Divide JSON texts into batches that are bounded in number and in size."""
+    batch: list[str] = []
+    size = 0
+    for payload in payloads:
+        batch.append(payload)
+        size += len(payload)
+        if len(batch) >= BATCH or size >= BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _shared(request: Request) -> dict[str, Any]:
