@@ -28,7 +28,9 @@ def test_the_combined_claim_walks_the_history_and_the_separate_ones_do_not():
 
     The article's own index is given to it. "Examine separate claim paths for ready and expired jobs": these.
     """
-    run("TRUNCATE django_pgqueue_job CASCADE")  # other tests only delete: their dead rows are still in the indexes
+    run(
+        "TRUNCATE django_pgqueue_job CASCADE"
+    )  # other tests only delete: their dead rows are still in the indexes
     with transaction.atomic():
         run(HISTORY)
         run(ARTICLES_INDEX)

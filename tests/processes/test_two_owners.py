@@ -8,9 +8,8 @@ import pytest
 from tests.processes.stage import LEASE, Stage, Worker
 
 
-@pytest.fixture
-def thief(stage: Stage) -> Worker:
-    """Return a second worker, which takes whatever expires; it starts idle."""
+def set_a_thief(stage: Stage) -> Worker:
+    """Start a second worker, which takes whatever expires; later than the jobs, or it would take them as ready ones."""
     return stage.worker(name="thief")
 
 
@@ -71,12 +70,14 @@ def test_150_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> Non
         assert len(stage.notes("started", job)) == 1
 
 
-@pytest.mark.usefixtures("thief")
 def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
     """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would."""
     lease = 2.5
     worker = stage.worker("--queue-name", "long", "--lease", str(lease))
     jobs = [stage.enqueue(name, 4 * lease, queue="long") for name in ("nap", "spin", "block_the_loop")]
+    for job in jobs:
+        stage.wait_state(job, "running")
+    set_a_thief(stage)
 
     for job in jobs:
         stage.wait_state(job, "done", 8 * lease + 10)
@@ -85,12 +86,12 @@ def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
         assert stage.rejections(job) == []
 
 
-@pytest.mark.usefixtures("thief")
 def test_b18_b23_losing_a_connection_is_not_losing_the_lease(stage: Stage) -> None:
     """The heartbeat's session is ended once, then every session of the worker, three times."""
     worker = stage.worker("--queue-name", "held")
     job = stage.enqueue("hold", "end", queue="held")
     stage.wait_note("started", job)
+    set_a_thief(stage)
 
     assert stage.terminate(worker, "heartbeat") == 1
     until_renewed_twice(stage, job)
@@ -144,11 +145,11 @@ def test_b19_a_locked_row_does_not_pile_up_heartbeats(stage: Stage, taken: bool)
     assert stage.wait_state(stage.enqueue("noop", queue="held"), "done")
 
 
-@pytest.mark.usefixtures("thief")
 def test_b24_a_job_that_commits_by_itself_and_closes_its_connections_stays_its_owner(stage: Stage) -> None:
     worker = stage.worker("--queue-name", "held")
     job = stage.enqueue("commit_and_close", "end", queue="held")
     stage.wait_note("committed", job)
+    set_a_thief(stage)
     until_renewed_twice(stage, job)
     stage.open("end")
 
