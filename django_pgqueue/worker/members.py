@@ -12,7 +12,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ..context import Holding
-from .messages import Key, News
+from .messages import Key, News, Recall
+
+# How long a job may stand behind another one in the same child before it is asked back.
+LONGEST_BEHIND_SECONDS = 0.5
 
 
 class Member:
@@ -33,6 +36,16 @@ class Member:
     def say(self, message: Any) -> None:
         """Send a message, without waiting: a child that is frozen does not read, and its pipe is soon full."""
         self._to_say.put(message)
+
+    def ask_back(self) -> None:
+        """Ask for what waits behind a job that turns out to be long."""
+        if len(self.given) < 2:
+            return
+        head = self.given[0]
+        waited = time.monotonic() - (head.started or time.monotonic())
+        if self.recalled != head.lease.key and waited > LONGEST_BEHIND_SECONDS:
+            self.recalled = head.lease.key
+            self.say(Recall())
 
     def hang_up(self) -> None:
         """End the talk."""

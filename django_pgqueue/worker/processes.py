@@ -23,7 +23,6 @@ from .messages import (
     Completed,
     News,
     Ready,
-    Recall,
     Result,
     Returned,
     Run,
@@ -36,8 +35,6 @@ SHORT_JOB_SECONDS = 0.005
 SHORTEST_LIFE_SECONDS = 2.0
 LONGEST_RESPAWN_PAUSE = 30.0
 LAST_WORDS_SECONDS = 5.0
-# How long a job may stand behind another one in the same child before it is asked back.
-LONGEST_BEHIND_SECONDS = 0.5
 
 
 class ProcessPool:
@@ -221,15 +218,7 @@ class ProcessPool:
                 if news != member.told.get(news.key):
                     member.told[news.key] = news
                     member.say(news)
-            if len(member.given) > 1:
-                self._recall(member, member.given[0])
-
-    def _recall(self, member: Member, head: Holding) -> None:
-        """Ask for what waits behind a job that turns out to be long."""
-        waited = time.monotonic() - (head.started or time.monotonic())
-        if member.recalled != head.lease.key and waited > LONGEST_BEHIND_SECONDS:
-            member.recalled = head.lease.key
-            member.say(Recall())
+            member.ask_back()
 
     def _hear(self, member: Member) -> None:
         gone = member.process.exitcode is not None  # asked first: what it said last is in the pipe by then
