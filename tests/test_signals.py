@@ -209,13 +209,13 @@ def test_the_lower_level_sends_no_signals_of_django_tasks(told) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(django.VERSION < (6, 0), reason="the backport logs under another name")
 def test_djangos_own_log_lines_appear(caplog) -> None:
-    caplog.set_level(logging.DEBUG, logger="django.tasks")
+    name = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+    caplog.set_level(logging.DEBUG, logger=name)
     double.enqueue(1)
     always_fail.enqueue()
     run_worker()
-    lines = [record.getMessage() for record in caplog.records if record.name == "django.tasks"]
+    lines = [record.getMessage() for record in caplog.records if record.name == name]
     assert len([line for line in lines if "enqueued" in line]) == 2
     assert len([line for line in lines if "state=SUCCESSFUL" in line]) == 1
     (failed,) = [record for record in caplog.records if "state=FAILED" in record.getMessage()]
