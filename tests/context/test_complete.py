@@ -243,7 +243,7 @@ def test_a_backend_that_ends_inside_the_block_leaves_nothing_and_the_job_running
     with pytest.raises(OperationalError), context.complete():
         write()
         with session() as second:
-            second.execute("SELECT pg_terminate_backend(%s)", [backend_pid()])
+            second.execute("SELECT pg_terminate_backend(%s, 10000)", [backend_pid()])
         write("2")
     assert seen_by_others(context.job_id) == ("running", 0)
     assert not Rejection.objects.exists()

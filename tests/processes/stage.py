@@ -287,9 +287,13 @@ class Stage:
         )
 
     def terminate(self, worker: Worker, role: str = "") -> int:
-        """End the worker's sessions in that role; return how many there were."""
+        """End the worker's sessions in that role; return how many there were, once they are gone."""
         pids = [row["pid"] for row in self.sessions(worker, role)]
         self.sql("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", pids)
+        self.wait(
+            lambda: not self.sql("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", pids),
+            "the sessions are gone",
+        )
         return len(pids)
 
     # waiting

@@ -84,7 +84,7 @@ def test_a_reclaim_that_is_rolled_back_records_no_failure():
     assert leases.reclaim(worker="C")[0].generation == 2
 
 
-@pytest.mark.parametrize("end_session", ["pg_cancel_backend", "pg_terminate_backend"])
+@pytest.mark.parametrize("end_session", ["pg_cancel_backend(%s)", "pg_terminate_backend(%s, 10000)"])
 def test_a_session_cancelled_while_it_holds_a_candidate_frees_it_for_another(end_session):
     job_id = new_job()
 
@@ -106,7 +106,7 @@ def test_a_session_cancelled_while_it_holds_a_candidate_frees_it_for_another(end
         assert leases.claim(worker="B") == []
 
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {end_session}(%s)", [claimer.pid])
+            cursor.execute(f"SELECT {end_session}", [claimer.pid])
         ended = claimer.result()
         gatekeeper.execute("SELECT pg_advisory_unlock(1)")
 
