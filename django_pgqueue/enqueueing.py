@@ -55,7 +55,17 @@ def enqueue(request: Request, *, hint: bool = True, using: str | None = None) ->
     """
     using = queue_database(using)
     statement = sql.ENQUEUE if request.unique_key is None else sql.ENQUEUE_UNIQUE
-    given = {**_shared(request), "payload": request.payload, "unique_key": request.unique_key}
+    given: dict[str, Any] = {
+        "task": request.task,
+        "payload": request.payload,
+        "queue": request.queue,
+        "priority": request.priority,
+        "run_after": request.run_after,
+        "delay": request.delay,
+        "max_attempts": request.max_attempts,
+        "backend": request.backend,
+        "unique_key": request.unique_key,
+    }
     for _ in range(_TRIES):
         with connections[using].cursor() as cursor:
             cursor.execute(statement, given)
@@ -83,19 +93,44 @@ def enqueue_many(
     if request.unique_key is not None:
         raise ValueError("jobs enqueued together cannot share a unique key")
     using = queue_database(using)
-    given = _shared(request)
+    connection = connections[using]
+    given: dict[str, Any] = {"run_after": request.run_after, "delay": request.delay}
     ids: array[int] = array("q")
-    state = ""
     with transaction.atomic(using=using):
         for batch in _batches(payloads):
-            with connections[using].cursor() as cursor:
-                cursor.execute(sql.ENQUEUE_MANY, {**given, "payloads": f"[{','.join(batch)}]"})
-                rows = cursor.fetchall()
-            ids.extend(sorted(row[0] for row in rows))
-            state = rows[0][1]
-        if state and hint:
+            with connection.cursor() as cursor:
+                if not ids:
+                    cursor.execute(sql.MANY_BEGIN, given)
+                    state, run_after, sequence = cursor.fetchone()
+                cursor.execute(sql.MANY_IDS, {"sequence": sequence, "count": len(batch)})
+                new = sorted(row[0] for row in cursor.fetchall())
+                with connection.wrap_database_errors, cursor.copy(sql.MANY_COPY) as copy:
+                    copy.write(_lines(request, new, batch, state, run_after))
+            ids.extend(new)
+        if ids and hint:
             hint_after_commit(state, using=using)
     return ids
+
+
+def _lines(request: Request, ids: list[int], payloads: list[str], state: str, run_after: str) -> str:
+    """Return the rows in the text format of COPY."""
+    shared = (
+        request.task,
+        request.queue,
+        request.priority,
+        state,
+        run_after,
+        request.max_attempts,
+        request.backend,
+    )
+    rest = "\t".join(_escaped(str(value)) for value in shared)
+    return "".join(
+        f"{job_id}\t{_escaped(payload)}\t{rest}\n" for job_id, payload in zip(ids, payloads, strict=True)
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\t", r"\t").replace("\n", r"\n").replace("\r", r"\r")
 
 
 def _batches(payloads: Iterable[str]) -> Iterator[list[str]]:
@@ -110,18 +145,6 @@ def _batches(payloads: Iterable[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _shared(request: Request) -> dict[str, Any]:
-    return {
-        "task": request.task,
-        "queue": request.queue,
-        "priority": request.priority,
-        "run_after": request.run_after,
-        "delay": request.delay,
-        "max_attempts": request.max_attempts,
-        "backend": request.backend,
-    }
 
 
 def _live_jobs(using: str) -> JobQuerySet:

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
+from psycopg.sql import Literal
 
 from . import sql
 from .models import Job
@@ -31,11 +32,11 @@ NOWHERE: Mapping[str, Position] = MappingProxyType({})
 NO_QUEUES: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(NamedTuple):
     """One claim of one job. `generation` is the fencing number that every later write must present.
 
-    `payload` is the JSON text of the arguments, `duration` how far a renewal pushes the lease ahead.
+    `payload` is the JSON text of the arguments, `duration` how far a renewal pushes the lease ahead. The fields up to
+    `claimed_at` are the columns that a claim returns, in their order.
     """
 
     job_id: int
@@ -47,11 +48,11 @@ class Lease:
     priority: int
     backend: str
     payload: str
-    worker: str
     worker_ids: list[str]
     enqueued_at: datetime
     started_at: datetime | None
     claimed_at: datetime | None
+    worker: str
     duration: timedelta
     fencing: str = Fencing.TOKEN
 
@@ -96,27 +97,25 @@ def claim(
 
     Each claimed job gets the next generation and a lease of `lease` from the database's clock. Rows that
     another session has locked are skipped, so the order is that of the candidates, not a global FIFO.
-    Returned best priority first, then by id. `after` is a hint for one that claims again and again: per
+    Returned best priority first, then by id. One statement: a transaction of its own, or part of the
+    caller's. `after` is a hint for one that claims again and again: per
     queue the position of the last claimed job, before which nothing is looked for.
     """
     using = queue_database(using)
-    with transaction.atomic(using=using, savepoint=False):
-        if queues is None:
-            queues = ready_queues(using=using)
-        if not queues or limit < 1:
-            return []
-        statement, parameters = _claim_statement(using, limit)
-        positions = [after.get(queue, START) for queue in queues]
-        given = {
-            **parameters,
-            "queues": list(queues),
-            "after_priorities": [position[0] for position in positions],
-            "after_ids": [position[1] for position in positions],
-            "limit": limit,
-            "lease": lease,
-            "worker": worker,
-        }
-        leases = _leases(statement, given, worker, lease, using)
+    if queues is None:
+        queues = ready_queues(using=using)
+    if not queues or limit < 1:
+        return []
+    positions = [after.get(queue, START) for queue in queues]
+    given = {
+        "queues": list(queues),
+        "after_priorities": [position[0] for position in positions],
+        "after_ids": [position[1] for position in positions],
+        "limit": limit,
+        "lease": lease,
+        "worker": worker,
+    }
+    leases = _leases(_claim_statement(using), given, worker, lease, using)
     return sorted(leases, key=lambda item: (-item.priority, item.job_id))
 
 
@@ -230,17 +229,19 @@ def _judged(lease: Lease, action: Action, row: Observed | None) -> Refused | Non
     )
 
 
-@lru_cache(maxsize=256)
-def _claim_statement(using: str, limit: int) -> tuple[str, dict[str, Any]]:
-    """Compile the candidates for one limit with the alias's compiler and embed them in the claim.
+@lru_cache
+def _claim_statement(using: str) -> str:
+    """Compile the candidates with the alias's compiler and embed them in the claim.
 
-    The ORM's positional parameters become named ones, so that they may stand inside the named statement.
+    The ORM's parameters become literals: a kept plan can use a partial index only if it sees the state's name.
     """
-    query = Job.objects.using(using).candidates(limit).query
-    text, values = query.get_compiler(using=using).as_sql()
-    names = [f"candidate_{number}" for number in range(len(values))]
-    named = text % tuple(f"%({name})s" for name in names)
-    return sql.CLAIM.format(candidates=named), dict(zip(names, values, strict=True))
+    with transaction.atomic(
+        using=using, savepoint=False
+    ):  # the ORM locks rows only where a transaction is certain
+        query = Job.objects.using(using).candidates().query
+        text, values = query.get_compiler(using=using).as_sql()
+    candidates = text % tuple(Literal(value).as_string() for value in values)
+    return sql.CLAIM.format(candidates=candidates)
 
 
 def _leases(
@@ -249,26 +250,7 @@ def _leases(
     with connections[using].cursor() as cursor:
         cursor.execute(statement, given)
         rows = cursor.fetchall()
-    return [
-        Lease(
-            job_id=row[0],
-            generation=row[1],
-            attempt=row[2],
-            max_attempts=row[3],
-            task=row[4],
-            queue=row[5],
-            priority=row[6],
-            backend=row[7],
-            payload=row[8],
-            worker_ids=row[9],
-            enqueued_at=row[10],
-            started_at=row[11],
-            claimed_at=row[12],
-            worker=worker,
-            duration=duration,
-        )
-        for row in rows
-    ]
+    return [Lease._make((*row, worker, duration, Fencing.TOKEN)) for row in rows]
 
 
 def __getattr__(name: str) -> Any:

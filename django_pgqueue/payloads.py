@@ -43,7 +43,8 @@ def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     does not keep the order of the keys of a dict, nor the sign of -0.0.
     """
     for index, value in enumerate(args):
-        _check(value, f"args[{index}]", tuples=False)
+        if not _is_plain(value):
+            _check(value, f"args[{index}]", tuples=False)
     for key, value in kwargs.items():
         _check(key, f"the name of kwargs[{key!r}]", tuples=False)
         _check(value, f"kwargs[{key!r}]", tuples=False)
@@ -81,6 +82,12 @@ def encode_result(value: Any) -> str | None:
         return None
     _check(value, "the return value", tuples=True)
     return _dump(value, "the return value")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there is nothing to check, as with most arguments; without a path made for an error."""
+    kind = type(value)
+    return kind is int or (kind is str and value.isascii() and "\x00" not in value)
 
 
 def _check(value: Any, path: str, *, tuples: bool, depth: int = 0) -> None:

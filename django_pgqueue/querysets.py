@@ -84,11 +84,11 @@ class JobQuerySet(QuerySet["Job"]):
         """Jobs whose lease has not expired at this very moment, also late in a transaction."""
         return self.filter(lease_until__gt=ClockTimestamp())
 
-    def candidates(self, limit: int) -> QuerySet[Job, dict[str, Any]]:
-        """Lock up to `limit` ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
+    def candidates(self) -> QuerySet[Job, dict[str, Any]]:
+        """Lock ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
 
-        For the claim statement, which names `wanted`: a queue and the position after which to look. Needs the
-        index on (queue, -priority, id) of ready rows, of which queue and position are both index conditions.
+        For the claim statement, which limits them and names `wanted`: a queue and the position after which to look.
+        Needs the index on (queue, -priority, id) of ready rows: queue and position are both index conditions.
         Every condition is on the locked row itself, so it is checked again after the lock.
         """
         return (
@@ -98,7 +98,7 @@ class JobQuerySet(QuerySet["Job"]):
             .filter(run_after__lte=Now(), generation__lt=LAST_GENERATION)
             .order_by(Negated("priority"), "id")
             .select_for_update(skip_locked=True)
-            .values("pk")[:limit]
+            .values("pk")
         )
 
 

@@ -9,13 +9,14 @@ rows, or both.
 
 from __future__ import annotations
 
-_VALUES = """
+_STATE = "CASE WHEN due.at > statement_timestamp() THEN 'scheduled' ELSE 'ready' END"
+_DUE = """(SELECT COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(delay)s::interval,
+                          statement_timestamp())) AS due (at)"""
+_VALUES = f"""
     INSERT INTO django_pgqueue_job (task, payload, queue, priority, state, run_after, max_attempts, unique_key, backend)
-    SELECT %(task)s, %(payload)s::jsonb, %(queue)s, %(priority)s,
-           CASE WHEN due.at > statement_timestamp() THEN 'scheduled' ELSE 'ready' END,
-           due.at, %(max_attempts)s, %(unique_key)s, %(backend)s
-    FROM (SELECT COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(delay)s::interval,
-                          statement_timestamp())) AS due (at)
+    SELECT %(task)s, %(payload)s::jsonb, %(queue)s, %(priority)s, {_STATE}, due.at, %(max_attempts)s,
+           %(unique_key)s, %(backend)s
+    FROM {_DUE}
 """
 _RETURNING_NEW = "RETURNING id, state, enqueued_at"
 
@@ -29,18 +30,14 @@ ENQUEUE_UNIQUE = f"""{_VALUES}
     DO NOTHING {_RETURNING_NEW}
 """
 
-# Many jobs that differ only in their arguments: one JSON array of them, so that nothing is escaped item by item.
-# The ids are given out in the order of the input.
-ENQUEUE_MANY = """
-    INSERT INTO django_pgqueue_job (task, payload, queue, priority, state, run_after, max_attempts, backend)
-    SELECT %(task)s, item.payload, %(queue)s, %(priority)s,
-           CASE WHEN due.at > statement_timestamp() THEN 'scheduled' ELSE 'ready' END,
-           due.at, %(max_attempts)s, %(backend)s
-    FROM jsonb_array_elements(%(payloads)s::jsonb) WITH ORDINALITY AS item (payload, position),
-         (SELECT COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(delay)s::interval,
-                          statement_timestamp())) AS due (at)
-    ORDER BY item.position
-    RETURNING id, state
+# Many jobs that differ only in their arguments: COPY, which returns no ids, so they are taken from the sequence
+# beforehand (USAGE on it is needed, which the table's owner has). No lock.
+MANY_BEGIN = f"""
+    SELECT {_STATE}, due.at::text, pg_get_serial_sequence('django_pgqueue_job', 'id') FROM {_DUE}
+"""
+MANY_IDS = "SELECT nextval(%(sequence)s::regclass) FROM generate_series(1, %(count)s)"
+MANY_COPY = """
+    COPY django_pgqueue_job (id, payload, task, queue, priority, state, run_after, max_attempts, backend) FROM STDIN
 """
 
 # As Python can hold it: one row that plain SQL gave an infinite time must not stop every claim.
@@ -57,12 +54,13 @@ _TAKE = """
     SET state = 'running', generation = j.generation + 1, attempts = LEAST(j.attempts, 2147483646) + 1,
         lease_until = clock_timestamp() + %(lease)s::interval, worker_ids = j.worker_ids || %(worker)s::text,
         started_at = COALESCE(j.started_at, statement_timestamp()), last_attempted_at = statement_timestamp()
-    FROM candidate WHERE j.id = candidate.id
+    WHERE j.id = ANY (ARRAY(SELECT id FROM candidate))
 """
 
 # One statement decides and changes. {candidates} is JobQuerySet.candidates(), compiled by the ORM; it stands in
 # a LATERAL so that each queue is one walk down pgqueue_job_ready and exactly %(limit)s rows are locked. MATERIALIZED,
-# because a planner with stale statistics may otherwise run the sub-select once per row and claim more.
+# because a planner with stale statistics may otherwise run the sub-select once per row and claim more; and an array,
+# not a join, so that no plan made for another number of rows reads the table.
 # The position after which to look spares the walk over what was claimed before and, under somebody's old snapshot,
 # cannot be vacuumed. Locks: the claimed rows, SKIP LOCKED, held until the claim's commit.
 CLAIM = f"""
@@ -70,7 +68,7 @@ CLAIM = f"""
         SELECT picked.id
         FROM unnest(%(queues)s::text[], %(after_priorities)s::smallint[], %(after_ids)s::bigint[])
             AS wanted (queue, negated_priority, id)
-        CROSS JOIN LATERAL ({{candidates}}) AS picked (id)
+        CROSS JOIN LATERAL ({{candidates}} LIMIT %(limit)s) AS picked (id)
         LIMIT %(limit)s
     )
     {_TAKE} {_CLAIMED}
@@ -168,12 +166,10 @@ _ENDS_AS = """CASE WHEN e.state NOT IN ('ready', 'scheduled') THEN e.state
 # the primary key). {wait} is '' (wait for a locked row, as a fence must) or 'SKIP LOCKED' (a batch of a worker must not
 # stand behind one row). Strict fencing is asked again after the wait: the lease may have run out in it. A job whose
 # cancellation was requested ends as cancelled instead of waiting again, and one without attempts left as failed.
+# {endings} is one of the two below: what most batches consist of, jobs that are done and returned nothing, needs
+# fewer parameters, and the planner strikes out the rest.
 END = f"""
-    WITH ending AS MATERIALIZED (
-        SELECT * FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(states)s::text[], %(stricts)s::bool[],
-                             %(gives_back)s::bool[], %(delays)s::interval[], %(results)s::text[])
-            AS e (id, generation, state, strict, gives_back, delay, result)
-    ), held AS MATERIALIZED (
+    WITH ending (id, generation, state, strict, gives_back, delay, result) AS {{endings}}, held AS MATERIALIZED (
         SELECT j.id
         FROM django_pgqueue_job AS j JOIN ending AS e ON e.id = j.id AND e.generation = j.generation
         WHERE j.id = ANY (%(ids)s::bigint[]) AND j.state = 'running'
@@ -191,6 +187,14 @@ END = f"""
       AND e.generation = j.generation AND (NOT e.strict OR j.lease_until > clock_timestamp())
     RETURNING j.id, j.generation, j.state, j.finished_at
 """
+
+ENDINGS = """MATERIALIZED (
+        SELECT * FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[], %(states)s::text[], %(stricts)s::bool[],
+                             %(gives_back)s::bool[], %(delays)s::interval[], %(results)s::text[])
+        )"""
+ENDINGS_DONE = """NOT MATERIALIZED (
+        SELECT id, generation, 'done'::text, false, false, NULL::interval, NULL::text
+        FROM unnest(%(ids)s::bigint[], %(generations)s::bigint[]) AS e (id, generation))"""
 
 # Pushes leases ahead: exactly the (id, generation) pairs given. Never waits: the job's own fence may hold its row.
 # A HOT update, because no index contains lease_until. Walks and lock order as END.

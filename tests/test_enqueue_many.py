@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import task
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_enqueued
-from django_pgqueue.enqueueing import BATCH
+from django_pgqueue.enqueueing import BATCH, Request, enqueue_many
 from django_pgqueue.exceptions import InvalidPayload
 from django_pgqueue.models import Job
 from testproject.shop.models import Order
@@ -80,13 +80,56 @@ def test_nothing_to_enqueue_is_nothing(calls):
     assert not Job.objects.exists()
 
 
-def test_a_few_thousand_take_one_statement():
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        add.enqueue_many(range(BATCH))
-    inserts = [query for query in queries if "INSERT" in query["sql"]]
-    assert len(inserts) == 1
+def test_a_few_thousand_take_one_round_trip_for_their_ids_and_one_copy():
+    with CaptureQueriesContext(connection) as queries:
+        add.enqueue_many(range(2 * BATCH))
+    statements = [query["sql"] for query in queries if "nextval" in query["sql"] or "INSERT" in query["sql"]]
+    assert len(statements) == 2  # COPY is not among what Django captures
+
+
+def test_texts_with_every_special_character_of_copy_arrive_as_they_are():
+    texts = ["a\\b", "\\N", "\\.", "a\tb", "a\nb", "a\r\nb", "\\n", 'say "hi"', "\u2028 é 🐘", "", "\x01\x7f"]
+    add.enqueue_many(texts)
+    assert [job.payload["args"] for job in Job.objects.order_by("id")] == [[text] for text in texts]
+
+
+def test_a_task_a_queue_and_a_backend_with_such_characters_do_too():
+    strange = "a\\t\tb\n\\N"
+    request = Request(
+        task=strange,
+        payload="",
+        queue=strange,
+        priority=1,
+        max_attempts=2,
+        backend=strange,
+        delay=timedelta(0),
+    )
+    ids = enqueue_many(request, ['{"args": [],\n\t"kwargs": {}}'])
+    job = Job.objects.get(pk=ids[0])
+    assert (job.task, job.queue, job.backend, job.priority, job.max_attempts) == (
+        strange,
+        strange,
+        strange,
+        1,
+        2,
+    )
+    assert job.payload == {"args": [], "kwargs": {}}
+
+
+def test_what_the_database_refuses_is_djangos_error_and_rolls_back_only_the_call():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE django_pgqueue_job ADD CONSTRAINT no_seven CHECK (payload->'args' <> '[7]')"
+        )
+    try:
+        with transaction.atomic():
+            kept = add.enqueue(1)
+            with pytest.raises(IntegrityError, match="no_seven"), transaction.atomic():
+                add.enqueue_many(range(10))
+        assert [str(job.pk) for job in Job.objects.all()] == [kept.id]
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE django_pgqueue_job DROP CONSTRAINT no_seven")
 
 
 def test_an_item_that_cannot_be_stored_names_its_argument_and_rolls_back_only_the_call():

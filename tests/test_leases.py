@@ -7,7 +7,6 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from django_pgqueue import leases, outcomes
-from django_pgqueue.leases import Lease
 from django_pgqueue.models import Failure, Job
 from django_pgqueue.querysets import LAST_GENERATION
 from django_pgqueue.states import Verdict
@@ -203,7 +202,7 @@ def test_a_row_at_the_last_generation_is_left_alone_and_stops_no_other():
     assert row(last).state == "ready"
     expire(last_but_one, usual)
     assert [lease.job_id for lease in leases.reclaim(worker="B", limit=10)] == [usual]
-    (reply,) = leases.renew([Lease(**{**as_fields(claim_again(last_but_one)), "generation": 1})]).lost
+    (reply,) = leases.renew([claim_again(last_but_one)._replace(generation=1)]).lost
     assert reply.verdict == Verdict.SUPERSEDED
 
 
@@ -212,10 +211,6 @@ def claim_again(job_id):
     assert lease.job_id == job_id
     assert lease.generation == LAST_GENERATION
     return lease
-
-
-def as_fields(lease):
-    return {name: getattr(lease, name) for name in Lease.__dataclass_fields__}
 
 
 def test_an_expired_row_at_the_last_generation_ends_instead_of_running_for_ever():

@@ -1,6 +1,5 @@
 """Every verdict for every ending, the ledger of refusals, and the accounting of attempts and generations."""
 
-import dataclasses
 import logging
 from datetime import timedelta
 
@@ -111,7 +110,7 @@ def test_a_write_for_a_job_that_has_moved_on_is_refused_and_changes_nothing(acti
 
 @every_write
 def test_an_expired_lease_that_nobody_reclaimed_is_refused_under_strict_fencing_only(action, lease):
-    strict = dataclasses.replace(lease, fencing="strict")
+    strict = lease._replace(fencing="strict")
     assert renew(strict) == Verdict.ACCEPTED
     expire(lease.job_id, ago=timedelta(minutes=1))
     assert WRITES[action](strict) == Verdict.EXPIRED
@@ -158,7 +157,7 @@ def test_a_renewal_after_the_own_ending_is_not_running(ending, lease):
 
 def test_a_claim_that_was_never_committed_owns_nothing(lease):
     """A worker that believes in a rolled-back claim of a later generation is refused."""
-    never = dataclasses.replace(lease, generation=2)
+    never = lease._replace(generation=2)
     assert outcomes.complete(never) == Verdict.NOT_RUNNING
     rejection = only_rejection(lease.job_id)
     assert (rejection.generation, rejection.current_generation, rejection.late_by) == (2, 1, None)
@@ -437,7 +436,7 @@ def test_a_batch_gives_each_its_own_verdict():
     good, twice, moved, late, ended, gone = (held[job_id] for job_id in ids)
     complete(twice)
     reclaimed(moved)
-    late = dataclasses.replace(late, fencing="strict")
+    late = late._replace(fencing="strict")
     expire(late.job_id)
     release(ended)
     row(gone.job_id).delete()
@@ -463,7 +462,7 @@ def test_a_result_is_stored_and_a_retry_clears_it(lease):
 
 
 def test_renewal_counts_from_now_by_the_lease_s_own_duration(lease):
-    longer = dataclasses.replace(lease, duration=timedelta(hours=1))
+    longer = lease._replace(duration=timedelta(hours=1))
     before = row(lease.job_id)
     assert renew(longer) == Verdict.ACCEPTED
     after = row(lease.job_id)

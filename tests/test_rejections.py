@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
@@ -191,7 +190,7 @@ def test_late_by_is_the_time_since_the_loss(move, column, lease):
 
 def test_late_by_of_an_expired_lease_counts_from_its_end(lease):
     expire(lease.job_id, ago=timedelta(minutes=7))
-    outcomes.complete(dataclasses.replace(lease, fencing="strict"))
+    outcomes.complete(lease._replace(fencing="strict"))
     rejection = Rejection.objects.get()
     assert timedelta(minutes=7) <= rejection.late_by < timedelta(minutes=8)
     assert rejection.seen_lease_until == row(lease.job_id).lease_until

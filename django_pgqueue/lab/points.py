@@ -13,5 +13,5 @@ def _words_of(words: str, *statements: str) -> str:
 
 
 CLAIM = _words_of("generation = j.generation + 1", sql.CLAIM, sql.RECLAIM)
-END = _words_of("WITH ending AS MATERIALIZED", sql.END)
+END = _words_of("WITH ending (id, generation", sql.END)
 EFFECT = 'INSERT INTO "django_pgqueue_effect"'

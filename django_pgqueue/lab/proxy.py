@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from .target import Target
 from .traps import Trap
+from .wire import Requests
 
 CHUNK = 65536
 _CHANGED_ROWS = re.compile(rb"(?:UPDATE|INSERT 0) [1-9]")
@@ -102,6 +103,7 @@ class Link:
         self._proxy, self._client, self._server = proxy, client, server
         self._server.settimeout(None)
         self._marked = self._changed = self._held = False
+        self._requests = Requests()
 
     def start(self) -> None:
         """Start both directions."""
@@ -133,13 +135,14 @@ class Link:
         self.close()
 
     def _on_request(self, chunk: bytes) -> bool:
+        said = self._requests.feed(chunk)
         trap = self._proxy.trap
         if trap is None or trap.caught.is_set():
             return True
-        self._marked = trap.marker in chunk
-        if b"BEGIN" in chunk:
+        self._marked = trap.marker in said
+        if b"BEGIN" in said:
             self._changed = False
-        elif self._changed and b"COMMIT" in chunk:
+        elif self._changed and b"COMMIT" in said:
             if trap.at == "request":
                 return trap.hold()
             self._held = True

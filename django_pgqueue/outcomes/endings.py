@@ -104,24 +104,42 @@ def end(
     if not endings:
         return {}
     ordered = sorted(endings, key=lambda ending: ending.lease.job_id)
+    plain = all(map(_is_plain, ordered))
+    given: dict[str, list[Any]] = {
+        "ids": [item.lease.job_id for item in ordered],
+        "generations": [item.lease.generation for item in ordered],
+    }
+    if not plain:
+        given |= {
+            "states": [str(item.state) for item in ordered],
+            "stricts": [item.lease.fencing == Fencing.STRICT for item in ordered],
+            "gives_back": [item.gives_back for item in ordered],
+            "delays": [item.delay for item in ordered],
+            "results": [item.result for item in ordered],
+        }
     with connections[using].cursor() as cursor:
-        cursor.execute(
-            sql.END.format(wait="" if wait else "SKIP LOCKED"),
-            {
-                "ids": [item.lease.job_id for item in ordered],
-                "generations": [item.lease.generation for item in ordered],
-                "states": [str(item.state) for item in ordered],
-                "stricts": [item.lease.fencing == Fencing.STRICT for item in ordered],
-                "gives_back": [item.gives_back for item in ordered],
-                "delays": [item.delay for item in ordered],
-                "results": [item.result for item in ordered],
-            },
-        )
+        cursor.execute(_STATEMENTS[plain, wait], given)
         accepted = {(row[0], row[1]): (str(row[2]), row[3]) for row in cursor.fetchall()}
     failures = [_failure(item, item.kind) for item in ordered if item.kind and item.lease.key in accepted]
     if failures:
         Failure.objects.using(using).bulk_create(failures)
     return accepted
+
+
+def _is_plain(ending: Ending) -> bool:
+    """Whether the job is done, without a result, and its lease may have expired."""
+    return (
+        ending.action == Action.COMPLETE and ending.result is None and ending.lease.fencing == Fencing.TOKEN
+    )
+
+
+_STATEMENTS = {
+    (plain, wait): sql.END.format(
+        endings=sql.ENDINGS_DONE if plain else sql.ENDINGS, wait="" if wait else "SKIP LOCKED"
+    )
+    for plain in (False, True)
+    for wait in (False, True)
+}
 
 
 def _failure(ending: Ending, kind: Kind) -> Failure:

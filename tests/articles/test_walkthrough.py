@@ -3,7 +3,6 @@
 Its races stand in tests/races; its plans in tests/plans.
 """
 
-import dataclasses
 from datetime import timedelta
 
 import pytest
@@ -170,7 +169,7 @@ def test_a_late_completion_that_nobody_reclaimed_is_accepted_by_the_token_policy
 def test_a_late_completion_that_nobody_reclaimed_is_refused_by_the_strict_policy_and_the_job_is_reclaimed():
     """The first article's predicate: also lease_until > clock_timestamp()."""
     new_job()
-    lease = dataclasses.replace(claim_one(), fencing="strict")
+    lease = claim_one()._replace(fencing="strict")
     expire(lease.job_id, ago=timedelta(seconds=5))
     assert outcomes.complete(lease, "late") == Verdict.EXPIRED
     job = row(lease.job_id)

@@ -1,7 +1,6 @@
 """`with context.fence()`: the block's writes commit only if their writer still owns the job."""
 
 import contextlib
-import dataclasses
 import logging
 from datetime import timedelta
 
@@ -158,7 +157,7 @@ def test_an_expired_lease_that_nobody_reclaimed_still_writes_under_token_fencing
 
 @both_blocks
 def test_strict_fencing_refuses_an_expired_lease_although_nobody_reclaimed_it(block, context):
-    context = context_of(dataclasses.replace(context.holding.lease, fencing="strict"))
+    context = context_of(context.holding.lease._replace(fencing="strict"))
     with context.fence():
         write()
     expire(context.job_id)
@@ -176,7 +175,7 @@ def test_strict_fencing_refuses_an_expired_lease_although_nobody_reclaimed_it(bl
 def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_block():
     """The block itself holds the row, so no heartbeat can renew it; its writes go with the refusal."""
     new_job()
-    lease = dataclasses.replace(claim_one("A", lease=timedelta(seconds=0.2)), fencing="strict")
+    lease = claim_one("A", lease=timedelta(seconds=0.2))._replace(fencing="strict")
     context = context_of(lease)
     with pytest.raises(LeaseLost) as caught, context.complete():
         write()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections, transaction
+from psycopg.sql import Literal
 
 
 class Explained(Exception):
@@ -56,22 +58,41 @@ class Plan:
         return json.dumps(self.root, indent=1)
 
 
-def explain(work: Callable[[], Any], *, using: str) -> Plan:
+def explain(work: Callable[[], Any], *, using: str, kept: bool = False) -> Plan:
     """Return the plan of the first query that `work` sends, which is then rolled back.
 
-    Measured at its second run: the first one of a session also reads the catalogue.
+    Measured at its second run: the first one of a session also reads the catalogue. With `kept` it is the plan that
+    the server keeps for a worker's statement, made for any number of rows.
     """
-    _explain_once(work, using)
-    return _explain_once(work, using)
+    _explain_once(work, using, kept)
+    return _explain_once(work, using, kept)
 
 
-def _explain_once(work: Callable[[], Any], using: str) -> Plan:
+def _kept(execute: Any, statement: str, params: Any, context: dict[str, Any]) -> str:
+    """PREPARE a statement as psycopg does, and return the EXECUTE with the values of this run."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    numbered = re.sub(r"%\((\w+)\)s", lambda match: f"${names.index(match[1]) + 1}", statement)
+    execute(
+        "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off", None, False, context
+    )
+    execute(f"DEALLOCATE ALL; PREPARE kept AS {numbered}", None, False, context)
+    values = ", ".join(Literal(params[name]).as_string(context["cursor"].cursor) for name in names)
+    return f"EXECUTE kept ({values})"
+
+
+def _explained(execute: Any, statement: str, params: Any, context: dict[str, Any]) -> Plan:
+    execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params, False, context)
+    (answer,) = context["cursor"].fetchone()
+    return Plan(answer[0]["Plan"])
+
+
+def _explain_once(work: Callable[[], Any], using: str, kept: bool) -> Plan:
     def instead(execute: Any, statement: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
         if statement.lstrip().startswith(("SAVEPOINT", "RELEASE", "ROLLBACK")):
             return execute(statement, params, many, context)
-        execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params, many, context)
-        (answer,) = context["cursor"].fetchone()
-        raise Explained(Plan(answer[0]["Plan"]))
+        if kept:
+            statement, params = _kept(execute, statement, params, context), None
+        raise Explained(_explained(execute, statement, params, context))
 
     try:
         with transaction.atomic(using=using), connections[using].execute_wrapper(instead):

@@ -128,6 +128,11 @@ def descents():
     return 1 if connection.pg_version >= 170000 else 1.5
 
 
+# As any session sends a statement, and as a worker's loop does, which lets the server keep it and plans it once.
+ways = pytest.mark.parametrize("kept", [False, True], ids=["planned each time", "kept"])
+
+
+@ways
 @pytest.mark.parametrize(
     ("limit", "queues", "budget"),
     [
@@ -140,10 +145,10 @@ def descents():
     ],
 )
 def test_a_claim_walks_down_the_index_of_ready_jobs_and_no_further_than_it_takes(
-    limit, queues, budget, measured
+    limit, queues, budget, kept, measured
 ):
     """70: 300k done, 200k scheduled and 20k running jobs cost it nothing."""
-    plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=limit, using=BIG))
+    plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=limit, using=BIG), kept=kept)
     measured[f"claim {limit} of {queues}"] = plan.buffers
     assert plan.rows == limit
     assert plan.buffers <= budget, plan
@@ -151,20 +156,22 @@ def test_a_claim_walks_down_the_index_of_ready_jobs_and_no_further_than_it_takes
     assert not plan.scans_the_table
 
 
-def test_a_claim_after_a_position_asks_the_index_for_queue_and_position(measured):
+@ways
+def test_a_claim_after_a_position_asks_the_index_for_queue_and_position(kept, measured):
     """74: the hint is an index condition, so what lies before the position is not walked."""
     after = {"default": (-30, 400_000)}
-    plan = plan_of(lambda: leases.claim(worker="w", queues=["default"], after=after, using=BIG))
+    plan = plan_of(lambda: leases.claim(worker="w", queues=["default"], after=after, using=BIG), kept=kept)
     measured["claim 1 after a position"] = plan.buffers
     assert plan.rows == 1
     assert plan.buffers <= 30, plan
     assert "ROW(" in plan.conditions and "queue" in plan.conditions, plan.conditions
 
 
-def test_an_idle_claim_costs_a_few_buffers_per_queue(measured):
+@ways
+def test_an_idle_claim_costs_a_few_buffers_per_queue(kept, measured):
     """140."""
     queues = [f"empty-{number}" for number in range(10)]
-    plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=50, using=BIG))
+    plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=50, using=BIG), kept=kept)
     measured["idle claim of 10 queues"] = plan.buffers
     assert plan.buffers <= 40, plan
 
@@ -181,6 +188,7 @@ def test_the_names_of_all_queues_come_from_a_loose_index_scan(measured):
 ERROR = ErrorText(exception_class="ValueError", message="wrong", traceback="")
 HOUR = timedelta(hours=1)
 ENDINGS = {
+    "complete plainly": outcomes.completed,
     "complete": lambda lease: outcomes.completed(lease, '{"mail": 1}'),
     "fail": lambda lease: outcomes.failed(lease, ERROR, None),
     "fail and retry": lambda lease: outcomes.failed(lease, ERROR, HOUR),
@@ -189,10 +197,13 @@ ENDINGS = {
 }
 
 
+@ways
 @pytest.mark.parametrize("wait", [False, True], ids=["batch", "fence"])
 @pytest.mark.parametrize(
     ("ending", "count", "budget"),
     [
+        ("complete plainly", 1, 20),
+        ("complete plainly", 50, 700),
         ("complete", 1, 20),
         ("complete", 50, 700),
         ("fail", 50, 700),
@@ -201,10 +212,10 @@ ENDINGS = {
         ("snooze", 50, 1000),
     ],
 )
-def test_an_ending_finds_its_rows_by_primary_key(ending, count, budget, wait, measured):
+def test_an_ending_finds_its_rows_by_primary_key(ending, count, budget, wait, kept, measured):
     """76: constant work per completion; 20k running jobs cost it nothing."""
     batch = [ENDINGS[ending](lease) for lease in held(count)]
-    plan = plan_of(lambda: outcomes.end(batch, using=BIG, wait=wait))
+    plan = plan_of(lambda: outcomes.end(batch, using=BIG, wait=wait), kept=kept)
     measured[f"{ending} {count}"] = plan.buffers
     assert plan.rows == count
     assert plan.buffers <= budget * descents(), plan
@@ -266,10 +277,11 @@ PROBES = {
 }
 
 
+@ways
 @pytest.mark.parametrize("probe", PROBES)
-def test_a_probe_for_expired_jobs_reads_the_running_set_only(probe, measured):
+def test_a_probe_for_expired_jobs_reads_the_running_set_only(probe, kept, measured):
     """70: 20k running jobs are read; the 700k others are not."""
-    plan = plan_of(PROBES[probe])
+    plan = plan_of(PROBES[probe], kept=kept)
     measured[probe] = plan.buffers
     assert plan.rows == 0
     assert plan.buffers <= RUNNING * 0.3, plan

@@ -5,7 +5,6 @@ More of it: PROPERTY_EXAMPLES=2000 PROPERTY_STEPS=80; then it starts from chance
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -452,7 +451,7 @@ def timedelta_ago() -> Any:
 
 
 def fenced(lease: Lease, strict: bool) -> Lease:
-    return dataclasses.replace(lease, fencing="strict") if strict else lease
+    return lease._replace(fencing="strict") if strict else lease
 
 
 def ending_of(lease: Lease, how: str) -> outcomes.Ending:

@@ -1,6 +1,5 @@
 """An old worker's ending against a reclaim, in both orders, and against locks of others."""
 
-import dataclasses
 from datetime import timedelta
 
 import pytest
@@ -100,7 +99,7 @@ def test_an_ending_that_waited_for_a_reclaim_that_rolled_back_is_accepted(lease)
 def test_a_strict_completion_judges_its_lease_by_the_clock_at_the_end_of_its_wait(changed):
     """It waits behind a lock while the lease runs out: the clock is read when the row is had, not before."""
     new_job()
-    strict = dataclasses.replace(claim_one(lease=timedelta(milliseconds=1500)), fencing="strict")
+    strict = claim_one(lease=timedelta(milliseconds=1500))._replace(fencing="strict")
     with session() as other:
         other.execute(LOCK, [strict.job_id])
         if changed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -31,7 +30,7 @@ def late_completion(stage: Stage) -> None:
         (Fencing.TOKEN, "accepted", "done"),
         (Fencing.STRICT, "expired", "running"),
     ):
-        lease = replace(_claim(stage, "A", lease=SHORT), fencing=fencing)
+        lease = _claim(stage, "A", lease=SHORT)._replace(fencing=fencing)
         stage.until_row(
             f"the lease on job {lease.job_id} has expired by the database's clock",
             "SELECT lease_until < clock_timestamp() FROM django_pgqueue_job WHERE id = %s",
