@@ -38,7 +38,6 @@ class Holding:
         "retry",
         "started",
         "stopping",
-        "thread_id",
         "timeout",
         "using",
     )
@@ -51,7 +50,6 @@ class Holding:
         self.lost = False
         self.cancel_requested = False
         self.started: float | None = None
-        self.thread_id: int | None = None
         self.timeout: float | None = None
         self.abandoned = False
         self.ended = False

@@ -27,22 +27,16 @@ class Coroutines:
     nor the heartbeat.
     """
 
-    def __init__(
-        self, *, is_async: Callable[[Holding], bool], run: Callable[[Holding], Awaitable[Ending | None]]
-    ) -> None:
-        self._is_async = is_async
+    def __init__(self, *, run: Callable[[Holding], Awaitable[Ending | None]]) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    def take(self, holding: Holding, done: Done) -> bool:
-        """Run the job here if its task is a coroutine function, and call `done` at its end; else return False."""
-        if not self._is_async(holding):
-            return False
+    def take(self, holding: Holding, done: Done) -> None:
+        """Run the job, whose task is a coroutine function, and call `done` at its end."""
         self._started().call_soon_threadsafe(partial(self._begin, holding, done))
-        return True
 
     def cancel(self, holding: Holding) -> bool:
         """Cancel the coroutine of a job that has run for too long; False if it has none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -56,12 +55,17 @@ class Execution:
 
     def is_async(self, holding: Holding) -> bool:
         """Return whether the job's task is a coroutine function; not, if it cannot even be found."""
+        known = self._async.get(holding.lease.task)
+        if known is not None:
+            return known
         try:
-            return iscoroutinefunction(self._resolve(holding.lease.task).func)
+            found = iscoroutinefunction(self._resolve(holding.lease.task).func)
         except (
             BaseException
         ):  # whatever the module raises when imported: `run` meets it again, and records it
             return False
+        self._async[holding.lease.task] = found
+        return found
 
     async def arun(self, holding: Holding) -> Ending | None:
         """Do as `run` for a coroutine function, on the running event loop."""
@@ -120,7 +124,7 @@ class Execution:
         if own is not None:
             holding.retry, holding.no_retry = own.retry, own.no_retry
         if (duration, fencing) != (holding.lease.duration, holding.lease.fencing):
-            holding.lease = dataclasses.replace(holding.lease, duration=duration, fencing=fencing)
+            holding.lease = holding.lease._replace(duration=duration, fencing=fencing)
         elif not (holding.timeout or holding.retry or holding.no_retry):
             return
         self._adopted(holding)

@@ -23,22 +23,27 @@ _SESSION = re.compile(
 
 
 class Hygiene:
-    """The connections of one thread that runs jobs."""
+    """The connections of one thread that runs jobs. Costs nothing until a job has opened one."""
 
     def __init__(self, *, name: str) -> None:
         name_connections(name)
+        self._unopened = [connections[alias] for alias in connections]
         self._tainted: set[str] = set()
-        for alias in connections:
-            connections[alias].execute_wrappers.append(self._watch)
+        for connection in self._unopened:
+            connection.execute_wrappers.append(self._watch)
 
     def before(self) -> None:
         """Drop connections that died while idle, so that no job meets a connection that a restart closed."""
+        if self._is_untouched():
+            return
         for connection in connections.all(initialized_only=True):
             if connection.connection is not None and _has_news(connection):
                 discard(connection.alias)
 
     def after(self) -> None:
         """Close what the job left unusable, obsolete (CONN_MAX_AGE), inside a transaction, or changed."""
+        if self._is_untouched():
+            return
         for connection in connections.all(initialized_only=True):
             try:
                 if connection.alias in self._tainted or _is_spoilt(connection):
@@ -53,6 +58,12 @@ class Hygiene:
     def close(self) -> None:
         """Close the thread's connections, at its end."""
         close_all()
+
+    def _is_untouched(self) -> bool:
+        """Whether no job of this thread has opened a connection: then there is nothing to look at."""
+        if self._unopened and any(connection.connection is not None for connection in self._unopened):
+            self._unopened = []
+        return bool(self._unopened)
 
     def _watch(
         self, execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]

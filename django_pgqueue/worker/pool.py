@@ -8,7 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import Protocol
 
 from ..context import Holding
@@ -45,10 +47,30 @@ class Pool(Protocol):
         ...
 
 
+class _Post:
+    """What one thread is at. Written by that thread alone, so that no lock stands between the jobs of two threads.
+
+    A lock that every job takes would be held by a thread that waits for the interpreter, again and again.
+    `lock` is for `abandon` only.
+    """
+
+    __slots__ = ("busy", "holding", "lock", "number", "ran", "seconds", "thread")
+
+    def __init__(self, number: int, serve: Callable[[_Post], None]) -> None:
+        self.number = number
+        self.lock = threading.Lock()
+        self.busy = False
+        self.holding: Holding | None = None
+        self.ran = 0
+        self.seconds = 0.0
+        self.thread = threading.Thread(target=serve, args=(self,), name=f"pgqueue-job-{number}", daemon=True)
+
+
 class ThreadPool:
     """`size` daemon threads; `free` counts the slots a claim may fill.
 
-    Each job is handed to `run`, its ending to `ended`; `room` makes what a thread needs around its jobs.
+    Each job is handed to `run`, its ending to `ended`; `room` makes what a thread needs around its jobs. A coroutine
+    is handed over, and has the slot of the thread that did so until it ends.
     """
 
     def __init__(
@@ -58,7 +80,8 @@ class ThreadPool:
         run: Callable[[Holding], Ending | None],
         ended: Callable[[Holding, Ending | None], object],
         room: Callable[[int], Room],
-        hand_over: Callable[[Holding, Callable[[Ending | None], object]], bool],
+        is_async: Callable[[Holding], bool],
+        hand_over: Callable[[Holding, Callable[[Ending | None], object]], object],
         cancel: Callable[[Holding], bool],
     ) -> None:
         self._pid = os.getpid()
@@ -66,48 +89,55 @@ class ThreadPool:
         self._run = run
         self._ended = ended
         self._room = room
+        self._is_async = is_async
         self._hand_over = hand_over
         self._cancel = cancel
-        # Job threads take the lock itself: `with` a Condition runs Python code, in which a JobTimeout from
-        # `abandon` could come between the taking of the lock and the block that gives it back.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._written_off: set[Holding] = set()
         self._waiting: deque[Holding] = deque()
-        self._busy = 0
-        self._ran = 0
-        self._seconds = 0.0
+        self._turns: SimpleQueue[None] = SimpleQueue()  # at least one for each job that waits
+        self._slots: SimpleQueue[None] = SimpleQueue()  # those that no thread has
+        self._coroutines: set[Holding] = set()
+        self._stuck: set[Holding] = set()
+        self._lock = threading.Lock()  # of these two
+        self._coroutines_ran = 0
+        self._coroutines_seconds = 0.0
+        self._measured = (0, 0.0)
         self._stopping = False
-        self._stuck = 0
-        self._threads = [self._thread(number) for number in range(size)]
-        self._made = size - 1
+        self._posts = [_Post(number, self._serve) for number in range(size)]
+        self._made = size
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        for post in self._posts:
+            self._slots.put(None)
+            post.thread.start()
 
     @property
     def free(self) -> int:
         """How many more jobs there is a slot for; negative while jobs wait for one."""
         return self._size - self._busy - len(self._waiting)
 
+    @property
+    def _busy(self) -> int:
+        return sum(post.busy for post in self._posts) + len(self._coroutines)
+
     def take_measure(self) -> tuple[int, float]:
         """Return how many jobs have ended since the last call, and for how many seconds they ran in all."""
-        with self._changed:
-            measure = self._ran, self._seconds
-            self._ran, self._seconds = 0, 0.0
-            return measure
+        ran = self._coroutines_ran + sum(post.ran for post in self._posts)
+        seconds = self._coroutines_seconds + sum(post.seconds for post in self._posts)
+        before, self._measured = self._measured, (ran, seconds)
+        return max(ran - before[0], 0), max(seconds - before[1], 0.0)
 
     def longest_wait(self) -> float:
         """Return for how many seconds the first waiting job has waited for a slot."""
-        with self._changed:
-            return time.monotonic() - self._waiting[0].held_since if self._waiting else 0.0
+        try:
+            return time.monotonic() - self._waiting[0].held_since
+        except IndexError:
+            return 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether a thread is in a job, abandoned or not."""
-        return self._busy + self._stuck > 0
+        return self._busy + len(self._stuck) > 0
 
     def abandon(self, holding: Holding) -> None:
         """Give up on a job that has run for too long, and put a new thread in the place of the one it holds.
@@ -115,109 +145,131 @@ class ThreadPool:
         JobTimeout is raised in the old thread, which ends it at its next step in Python; one that never
         comes back from a call stays as it is, and can no longer write anything fenced.
         """
-        with self._changed:
-            if holding.abandoned:
+        if holding.abandoned:
+            return
+        post = next((post for post in self._posts if post.holding is holding), None)
+        if post is None:
+            self._abandon_coroutine(holding)
+            return
+        with post.lock:  # so that it reaches a thread that is still in this job
+            if post.holding is not holding:
                 return
             holding.abandoned = True
-            if holding.thread_id is None:  # a coroutine, or over by now
-                if self._cancel(holding):  # which it may ignore, so its slot does not wait for it
-                    self._written_off.add(holding)
-                    self._busy -= 1
-                    self._stuck += 1
-                    self._changed.notify()
-                return
-            self._busy -= 1
-            self._stuck += 1
-            # Under the lock, so that it reaches a thread that is still in this job.
+            self._stuck.add(holding)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(holding.thread_id), ctypes.py_object(JobTimeout)
+                ctypes.c_ulong(post.thread.ident or 0), ctypes.py_object(JobTimeout)
             )
+        replacement = _Post(self._made, self._serve)
         self._made += 1
-        replacement = self._thread(self._made)
-        self._threads = [*(thread for thread in self._threads if thread.is_alive()), replacement]
-        replacement.start()
+        self._posts = [*(each for each in self._posts if each is not post), replacement]
+        self._slots.put(None)
+        replacement.thread.start()
 
-    def _thread(self, number: int) -> threading.Thread:
-        return threading.Thread(target=self._serve, args=(number,), name=f"pgqueue-job-{number}", daemon=True)
+    def _abandon_coroutine(self, holding: Holding) -> None:
+        """Cancel a coroutine, which it may ignore, so its slot does not wait for it."""
+        with self._lock:
+            holding.abandoned = True
+            if holding not in self._coroutines or not self._cancel(holding):
+                return  # over by now
+            self._coroutines.discard(holding)
+            self._stuck.add(holding)
+        self._slots.put(None)
 
     def submit(self, holdings: Sequence[Holding]) -> None:
         """Run these jobs as threads become free."""
-        with self._changed:
-            self._waiting.extend(holdings)
-            self._changed.notify(len(holdings))
+        self._waiting.extend(holdings)
+        for _ in holdings:
+            self._turns.put(None)
 
     def take_unstarted(self) -> list[Holding]:
         """Return the jobs that no thread has begun, which then will not run."""
-        with self._changed:
-            taken = list(self._waiting)
-            self._waiting.clear()
-            return taken
+        taken = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._waiting.popleft())
+        return taken
 
     def stop(self, timeout: float) -> None:
         """Let the threads end after the job they are in, and wait up to `timeout` seconds for them."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(timeout / len(self._threads))
+        self._stopping = True
+        for _ in self._posts:
+            self._slots.put(None)
+            self._turns.put(None)
+        for post in self._posts:
+            post.thread.join(timeout / len(self._posts))
 
-    def _serve(self, number: int) -> None:
-        room = self._room(number)
+    def _serve(self, post: _Post) -> None:
+        room = self._room(post.number)
         holding: Holding | None = None
+        has_slot = False
         try:
-            while (holding := self._next()) is not None:
-                began = time.monotonic()
-                if self._hand_over(holding, partial(self._finish, holding, began)):
-                    continue
-                holding.thread_id = threading.get_ident()
-                self._run_in(room, holding)
-                if holding.abandoned:
+            while True:
+                if not has_slot:
+                    self._slots.get()
+                holding = self._next(post)
+                if holding is None:
+                    break
+                has_slot = not self._is_async(holding)
+                if not has_slot:
+                    self._start_coroutine(post, holding)
+                elif not self._run_in(room, post, holding):
                     break
         except JobTimeout:
             pass  # raised for a job that was given up, and that ended by itself just before
         finally:
-            if holding is not None and holding.abandoned:
-                with self._lock:
-                    self._stuck -= 1
+            if holding is not None:
+                self._stuck.discard(holding)
             room.close()
 
-    def _run_in(self, room: Room, holding: Holding) -> None:
+    def _next(self, post: _Post) -> Holding | None:
+        """Return the next job once there is one, None at the stop; `post` is busy from before the job waits no more."""
+        while True:
+            self._turns.get()
+            if self._stopping:
+                return None
+            post.busy = True
+            try:
+                return self._waiting.popleft()
+            except IndexError:  # it was taken back
+                post.busy = False
+
+    def _start_coroutine(self, post: _Post, holding: Holding) -> None:
+        """Hand a coroutine over, with this thread's slot."""
+        with self._lock:
+            self._coroutines.add(holding)
+        post.busy = False
+        self._hand_over(holding, partial(self._coroutine_over, holding, time.monotonic()))
+
+    def _coroutine_over(self, holding: Holding, began: float, ending: Ending | None) -> None:
+        with self._lock:
+            if holding not in self._coroutines:
+                self._stuck.discard(holding)  # it was given up
+                return
+            self._coroutines.discard(holding)
+            self._coroutines_ran += 1
+            self._coroutines_seconds += time.monotonic() - began
+        self._slots.put(None)
+        self._ended(holding, ending)
+
+    def _run_in(self, room: Room, post: _Post, holding: Holding) -> bool:
+        """Run a job on this thread; False if it was given up, and with it the thread."""
         room.before()
+        post.holding = holding
         began = time.monotonic()
         ending = self._run(holding)
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that came back from the task: nothing here is its own
         ran_until = time.monotonic()
         room.after()
-        with self._lock:
-            holding.thread_id = None  # from here on there is nothing to interrupt
-            if holding.abandoned:
-                return
-        self._finish(holding, began, ending, ran_until)
-
-    def _finish(
-        self, holding: Holding, began: float, ending: Ending | None, ran_until: float | None = None
-    ) -> None:
-        with self._changed:
-            if holding in self._written_off:
-                self._written_off.discard(holding)
-                self._stuck -= 1
-                return
-            self._busy -= 1
-            self._ran += 1
-            self._seconds += (ran_until or time.monotonic()) - began
-            if ran_until is None and self._waiting:  # a coroutine's slot: no thread is on its way back
-                self._changed.notify()
+        with post.lock:
+            post.holding = None  # from here on there is nothing to interrupt
+        if holding.abandoned:
+            return False
+        post.ran += 1
+        post.seconds += ran_until - began
+        post.busy = False
         self._ended(holding, ending)
-
-    def _next(self) -> Holding | None:
-        with self._changed:
-            while not (self._stopping or (self._waiting and self._busy < self._size)):
-                self._changed.wait()
-            if not self._waiting:
-                return None
-            self._busy += 1
-            return self._waiting.popleft()
+        return True
 
 
 class Room(Protocol):

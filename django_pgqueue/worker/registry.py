@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 from ..context import Holding
@@ -13,13 +14,15 @@ from ..outcomes import Ending
 class Registry:
     """Every lease this process holds, from its claim to the verdict on its ending. Thread-safe.
 
-    The first ending of a lease counts: a job that finishes after its worker gave it back has no second one.
+    The first ending of a lease counts: a job that finishes after its worker gave it back has no second one. `end` is
+    what every job comes through, on its thread, so it takes no lock that jobs of other threads would wait for.
     """
 
     def __init__(self, wake: threading.Event) -> None:
         self._lock = threading.Lock()
         self._holdings: dict[tuple[int, int], Holding] = {}
-        self._endings: list[Ending] = []
+        self._open: dict[Holding, None] = {}  # without an ending; whoever pops one has the say
+        self._endings: deque[Ending] = deque()
         self._wake = wake
 
     def __len__(self) -> int:
@@ -29,16 +32,14 @@ class Registry:
         """Hold leases that were just claimed."""
         with self._lock:
             self._holdings.update({holding.lease.key: holding for holding in holdings})
+        for holding in holdings:
+            self._open[holding] = None
 
     def forget(self, leases: Sequence[Lease]) -> None:
         """Drop leases whose endings have their verdicts."""
         with self._lock:
             for lease in leases:
                 self._holdings.pop(lease.key, None)
-
-    def get(self, key: tuple[int, int]) -> Holding | None:
-        """Return the holding of (job id, generation), if it is still here."""
-        return self._holdings.get(key)
 
     def keys(self) -> list[tuple[int, int]]:
         """Return (job id, generation) of what is held now."""
@@ -52,27 +53,24 @@ class Registry:
 
     def end(self, holding: Holding, ending: Ending | None) -> bool:
         """Queue the ending of a lease, or just drop the lease if there is none; False if it already has one."""
-        with self._lock:
-            if holding.ended:
-                return False
-            holding.ended = True
-            if ending is None:
-                self._holdings.pop(holding.lease.key, None)
-            else:
-                self._endings.append(ending)
-        self._wake.set()
+        if self._open.pop(holding, self) is self:
+            return False
+        holding.ended = True
+        if ending is None:
+            self.forget([holding.lease])
+        else:
+            self._endings.append(ending)
+        if not self._wake.is_set():
+            self._wake.set()
         return True
 
     def take_endings(self) -> list[Ending]:
-        """Return the endings to be written, and hand them to the caller."""
-        with self._lock:
-            taken, self._endings = self._endings, []
-            return taken
+        """Return the endings to be written, and hand them to the caller, who alone takes any."""
+        return [self._endings.popleft() for _ in range(len(self._endings))]
 
     def put_back(self, endings: Sequence[Ending]) -> None:
         """Return endings that have no verdict yet; they will be asked again with the same generation."""
-        with self._lock:
-            self._endings[:0] = endings
+        self._endings.extendleft(reversed(endings))
 
     @property
     def has_endings(self) -> bool:
