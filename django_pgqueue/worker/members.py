@@ -16,6 +16,7 @@ from .messages import Key, News, Recall
 
 # How long a job may stand behind another one in the same child before it is asked back.
 LONGEST_BEHIND_SECONDS = 0.5
+LOOK_SECONDS = 0.01
 
 
 class Member:
@@ -51,6 +52,19 @@ class Member:
         """End the talk."""
         self._to_say.put(None)
         self.pipe.close()
+
+    def end(self, seconds: float) -> None:
+        """Wait for the process to end, at most so many seconds, and kill it if it has not.
+
+        By looking: `join` waits for a pipe, which a process that the job started may have too, and once that
+        has ended, which a job can bring about, for the process without limit.
+        """
+        until = time.monotonic() + seconds
+        while self.process.exitcode is None and time.monotonic() < until:
+            threading.Event().wait(LOOK_SECONDS)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
 
     def _speak(self) -> None:
         with suppress(OSError):  # a child that is gone is found by its pipe's end

@@ -142,10 +142,7 @@ class ProcessPool:
         until = time.monotonic() + LAST_WORDS_SECONDS
         for member in members:
             idle = member.ready and not member.given  # it tells receivers of the last ends, and leaves
-            member.process.join(max(until - time.monotonic(), 0.0) if idle else timeout / len(members))
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join()
+            member.end(max(until - time.monotonic(), 0.0) if idle else timeout / len(members))
 
     def _poke(self) -> None:
         with suppress(OSError):  # full: a wake-up is on its way
@@ -244,7 +241,7 @@ class ProcessPool:
             member.given[0].completed = True
         elif isinstance(message, Adopted) and member.given and member.given[0].lease.key == message.key:
             head = member.given[0]
-            head.lease = replace(head.lease, duration=message.duration, fencing=message.fencing)
+            head.lease = head.lease._replace(duration=message.duration, fencing=message.fencing)
             head.timeout = message.timeout
             head.retry, head.no_retry = message.retry, message.no_retry
             self._adopted(head)
@@ -277,7 +274,7 @@ class ProcessPool:
 
     def _bury(self, member: Member) -> None:
         """End the attempt that a dead child was in, and give what it had not begun to others."""
-        member.process.join(TICK_SECONDS)
+        member.end(TICK_SECONDS)
         member.hang_up()
         with self._lock:
             self._members.remove(member)

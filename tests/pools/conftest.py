@@ -1,8 +1,10 @@
 """A stage for real workers with either pool."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.processes.conftest import stage
@@ -34,3 +36,23 @@ def effects(stage: Stage) -> None:
     """Make the table that stands for what jobs do to the database."""
     stage.sql("DROP TABLE IF EXISTS pool_effect")
     stage.sql("CREATE TABLE pool_effect (job_id bigint, generation bigint, text text)")
+
+
+@pytest.fixture
+def leftovers(stage: Stage) -> Iterator[None]:
+    """Kill at last the processes that jobs have made, and noted as `left`."""
+    yield
+    for note in stage.notes("started"):
+        with suppress(psutil.Error):  # it has ended
+            process = psutil.Process(note["left"])
+            if process.environ().get("PROCESS_FILES") == str(stage.folder):  # no other one under its number
+                process.kill()
+                process.wait(10)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process is there and has not ended, reaped or not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

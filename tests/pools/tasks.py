@@ -85,6 +85,13 @@ def hold(context: JobContext, gate: str) -> int:
 
 
 @task(takes_context=True)
+def hold_and_fail(context: JobContext, gate: str) -> None:
+    started(context)
+    wait_for_gate(gate)
+    raise Deliberate("after the gate")
+
+
+@task(takes_context=True)
 def check_until_told(context: JobContext) -> None:
     started(context)
     deadline = time.monotonic() + 30
@@ -99,6 +106,12 @@ def spin_too_long(context: JobContext) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         sum(number for number in range(50))
+
+
+@task(timeout=timedelta(seconds=0.1), max_attempts=1)
+def spin_in_vain() -> None:
+    while True:
+        threading.Event().wait(0.0001)  # in and out of locks
 
 
 @task(takes_context=True, timeout=SHORT, max_attempts=1)
@@ -180,6 +193,46 @@ def die_first(context: JobContext, how: str) -> int:
             os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(20)
     return 0
+
+
+@task(takes_context=True, max_attempts=1)
+def leave_a_process(context: JobContext, gate: str, dies: bool) -> None:
+    """Leave a process that has everything this one had open, until the gate opens; then return, or die."""
+    left = os.fork()
+    if left == 0:
+        try:
+            wait_for_gate(gate)
+        finally:
+            os._exit(0)
+    started(context, left=left)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(takes_context=True)
+def fork_and_go_on(context: JobContext, how: str) -> int:
+    """Let a copy of the process return from the task, or leave it by an exception, as this one returns."""
+    insert(context, "before the fork")
+    pid = os.getpid()
+    left = os.fork()
+    if left == 0 and how == "raises":
+        raise SystemExit(0)
+    if left != 0:
+        started(context, left=left)
+    return pid if left != 0 else -1
+
+
+@task(takes_context=True)
+def complete_and_die(context: JobContext) -> None:
+    with context.complete("by itself"):
+        insert(context, f"generation {context.generation}")
+    started(context)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task()
+def length(text: str) -> int:
+    return len(text)
 
 
 @task(takes_context=True)

@@ -1,11 +1,15 @@
 """The app of the worker processes under test: receivers that take notes, and faults on demand.
 
 PROCESS_FAULTS, comma-separated: `ready-query` (a query in `ready`), `receivers` and `handler` (they raise),
-`impatient` (a statement is stuck after two seconds, not twenty).
+`impatient` (a statement is stuck after two seconds, not twenty), `finished` (a receiver of `task_finished` that
+takes its time, then a note), `no-children` (the system refuses new processes until the gate `children` opens),
+`slow-announcer` (every announcement takes the loop a moment).
 """
 
+import errno
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,12 @@ class ProcessesConfig(AppConfig):
             from django_pgqueue.worker import worker
 
             worker.STUCK_SECONDS = 2.0
+        if "finished" in FAULTS:
+            task_finished.connect(note_finished_slowly)
+        if "no-children" in FAULTS:
+            refuse_children()
+        if "slow-announcer" in FAULTS:
+            announce_slowly()
         if "ready-query" in FAULTS:
             query()
 
@@ -56,6 +66,43 @@ def note_signal(name: str) -> Any:
         note(name, job=facts.get("job_id"), facts=shown)
 
     return receive
+
+
+def note_finished_slowly(task_result: Any, **kwargs: Any) -> None:
+    from .notes import note
+
+    threading.Event().wait(0.4)
+    note("finished", job=int(task_result.id), status=str(task_result.status))
+
+
+def announce_slowly() -> None:
+    from django_pgqueue.worker.announcer import Announcer
+
+    announce = Announcer.announce
+
+    def slowly(self: Announcer, ended: Any) -> None:
+        threading.Event().wait(0.2)
+        announce(self, ended)
+
+    Announcer.announce = slowly
+
+
+def refuse_children() -> None:
+    from django_pgqueue.worker import worker
+
+    from .notes import note, wait_for_gate
+
+    spawn = worker.spawn
+
+    def refuse(settings: Any) -> Any:
+        try:
+            wait_for_gate("children", seconds=0)
+        except TimeoutError:
+            note("refused")
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        return spawn(settings)
+
+    worker.spawn = refuse
 
 
 def query() -> int:
