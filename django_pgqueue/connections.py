@@ -7,12 +7,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import ServerBindingCursor
 from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
 from psycopg import IsolationLevel
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
 
 T = TypeVar("T")
 
@@ -26,6 +30,24 @@ CONFLICT_TRIES = 6
 _CONFLICTS = frozenset({"40001", "40P01"})
 # Data exception, integrity violation, program limit exceeded, and what no class was made for (too large to allocate).
 _DATA_CLASSES = frozenset({"22", "23", "54", "XX"})
+
+
+class BinaryCursor(ServerBindingCursor):
+    """Gets its rows in PostgreSQL's binary format: as text, a time costs more than all else in a claimed job's row."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.format = Format.BINARY
+
+
+class JsonbAsText(Loader):
+    """Leaves jsonb to Django, which decodes it itself."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        """Return the JSON text after the byte that says its version."""
+        return bytes(data)[1:].decode()
 
 
 def adopt(alias: str, *, name: str) -> BaseDatabaseWrapper:
@@ -51,6 +73,42 @@ def adopt(alias: str, *, name: str) -> BaseDatabaseWrapper:
     connections[alias].close()
     connections[alias] = wrapper
     return wrapper
+
+
+def is_direct(alias: str) -> bool:
+    """Return whether the current thread's session is the server's own, and not a pooler's. Opens it if need be.
+
+    A pooler sends one transaction to one server session and the next to another. It greets in its own name: the
+    process of its greeting is not the one that answers.
+    """
+    connection = connections[alias]
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return bool(cursor.fetchone() == (connection.connection.info.backend_pid,))
+
+
+def keep_statements(alias: str) -> bool:
+    """Let the server keep the statements of the current thread's session, with their plans; not behind a pooler.
+
+    Each is then parsed and planned once, for any number of rows; so its plan must not depend on how full the table
+    was at that moment, which `enable_seqscan` sees to. Returns whether they are kept.
+    """
+    if not is_direct(alias):
+        return False
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
+            " set_config('enable_seqscan', 'off', false)"
+        )
+    raw = connection.connection
+    raw.cursor_factory = (
+        ServerBindingCursor if connection.timezone is None else BinaryCursor
+    )  # aware times only
+    raw.adapters.register_loader("jsonb", JsonbAsText)
+    raw.prepare_threshold = 0
+    return True
 
 
 def name_connections(name: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
@@ -14,6 +16,7 @@ from django.db import OperationalError, connection, transaction
 
 from django_pgqueue import hints, task
 from django_pgqueue.models import Job
+from django_pgqueue.worker.listener import Listener
 from testproject.shop.models import Order
 from tests.processes.conftest import stage
 from tests.processes.stage import Stage
@@ -236,6 +239,20 @@ def test_an_idle_worker_that_listens_is_quick_also_after_its_listener_was_lost(s
     assert worker.output.count("Listening failed") == 1
     worker.stop()
     assert worker.wait() == 0
+
+
+def test_behind_a_pooler_the_listener_ends_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """The process that a pooler's greeting names is not the one that answers."""
+    caplog.set_level(logging.INFO, logger="django_pgqueue")
+    woken: list[str] = []
+    listener = Listener(using="default", name="a listener", wake={READY: lambda: woken.append(READY)})
+    with mock.patch.object(psycopg.ConnectionInfo, "backend_pid", 1):
+        thread = threading.Thread(target=listener.run, daemon=True)
+        thread.start()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert "polling only" in caplog.text
+    assert woken == []
 
 
 def test_without_a_listener_or_without_a_hint_a_job_is_found_by_the_poll(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
@@ -43,6 +43,27 @@ def test_no_queue_is_first_more_often_than_another(monkeypatch, looks_up_each_ti
     selection = Selection(None, frozenset(), look_up=lambda: ["a", "b", "c"])
     first = [selection.queues()[0] for _ in range(30)]
     assert {name: first.count(name) for name in "abc"} == {"a": 10, "b": 10, "c": 10}
+
+
+def claimed_from(queue: str) -> leases.Lease:
+    return leases.Lease(
+        job_id=1, generation=1, attempt=1, max_attempts=1, task="t", queue=queue, priority=0, backend="default",
+        payload="{}", worker="w", worker_ids=["w"], enqueued_at=datetime.now(UTC), started_at=None, claimed_at=None,
+        duration=timedelta(seconds=30),
+    )  # fmt: skip
+
+
+def test_the_claim_after_a_hint_does_not_wait_for_the_names_of_the_queues_and_the_next_one_does() -> None:
+    look_ups = []
+    selection = Selection(None, frozenset(), look_up=lambda: look_ups.append(1) or ["a", "b"])
+    selection.hint()
+    assert (selection.queues(), len(look_ups)) == (["a", "b"], 1)  # nothing is known yet
+    selection.claimed([claimed_from("b")], asked=2)
+
+    selection.hint()
+    assert (selection.queues(), len(look_ups)) == (["b"], 1)
+    selection.claimed([], asked=2)
+    assert (sorted(selection.queues()), len(look_ups)) == (["a", "b"], 2)
 
 
 # Connections
@@ -139,12 +160,8 @@ def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
             await asyncio.sleep(0.05)
             assert isinstance(left.exception(), SystemExit)  # else asyncio logs it whenever it is collected
 
-    now = leases.Lease(
-        job_id=1, generation=1, attempt=1, max_attempts=1, task="x", queue="q", priority=0, backend="b",
-        payload="{}", worker="w", worker_ids=["w"], enqueued_at=None, started_at=None, claimed_at=None,
-        duration=timedelta(seconds=30),
-    )  # fmt: skip
-    coroutines = Coroutines(is_async=lambda holding: True, run=run)
+    now = claimed_from("q")
+    coroutines = Coroutines(run=run)
     try:
         for leaves in (True, False):
             holding = hold(now)

@@ -10,7 +10,7 @@ import psycopg
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..connections import adopt, close_all, cut, discard
+from ..connections import adopt, close_all, cut, discard, is_direct
 from ..log import logger
 
 WAIT_SECONDS = 5.0
@@ -18,7 +18,10 @@ LONGEST_RETRY_SECONDS = 5.0
 
 
 class Listener:
-    """Calls `wake[channel]` for each hint, and all of them after every (re)connection: LISTEN first, then read."""
+    """Calls `wake[channel]` for each hint, and all of them after every (re)connection: LISTEN first, then read.
+
+    It ends by itself behind a pooler, which cannot carry LISTEN.
+    """
 
     def __init__(self, *, using: str, name: str, wake: Mapping[str, Callable[[], object]]) -> None:
         self._using = using
@@ -61,6 +64,10 @@ class Listener:
             self._stop.wait(min(0.2 * self._failures, LONGEST_RETRY_SECONDS))
 
     def _listen(self) -> None:
+        if not is_direct(self._using):
+            logger.info("A pooler stands before the database: polling only", extra={"event": "not_listening"})
+            self._stop.set()
+            return
         connection = connections[self._using]
         with connection.cursor() as cursor:
             for channel in self._wake:
@@ -70,9 +77,12 @@ class Listener:
         self._failures = 0
         raw: psycopg.Connection = connection.connection
         while not self._stop.is_set():
+            silent = True
             for notification in raw.notifies(timeout=WAIT_SECONDS, stop_after=1):
                 self._wake[notification.channel]()
-            self._ask(connection)
+                silent = False
+            if silent:
+                self._ask(connection)
 
     def _ask(self, connection: BaseDatabaseWrapper) -> None:
         """Make sure that the session still answers: a frozen one would be silent for ever."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..connections import adopt, close_all, discard, is_about_data, retry_conflicts, sqlstate
+from ..connections import adopt, close_all, discard, is_about_data, keep_statements, retry_conflicts, sqlstate
 from ..context import Holding
 from ..leases import Lease, ready_queues
 from ..log import logger
@@ -61,10 +61,10 @@ class Loop:
         self._timed_out = timed_out
         self._has_timeouts = False
         self._completer = Completer(using=settings.using)
-        selection = Selection(
+        self._selection = Selection(
             settings.queues, settings.excluded, look_up=lambda: ready_queues(using=settings.using)
         )
-        self._claimer = Claimer(settings, queues=selection, held=registry.keys)
+        self._claimer = Claimer(settings, queues=self._selection, held=registry.keys)
         self._prefetch = Prefetch(settings.concurrency)
         self._claimed = 0
         self._pause = SHORTEST_PAUSE
@@ -90,6 +90,11 @@ class Loop:
         finally:
             close_all()
 
+    def hint(self) -> None:
+        """Look for jobs now: somebody says that there are some. For any thread."""
+        self._selection.hint()
+        self._wake.set()
+
     def _is_finished(self) -> bool:
         if not self._stopping.is_set():
             return False
@@ -103,6 +108,8 @@ class Loop:
     def _guarded_cycle(self) -> None:
         self.busy_since = time.monotonic()
         try:
+            if connections[self._settings.using].connection is None:
+                keep_statements(self._settings.using)
             self._cycle()
             self._outage.over()
             self._has_worked = True
@@ -138,8 +145,9 @@ class Loop:
         except BaseException:
             self._registry.put_back(endings)
             raise
+        self._take_accepted(endings, accepted)  # first: receivers shall not wait for the end of the next jobs
         self._start(leases, sent_at)
-        self._settle(endings, accepted)
+        self._settle_rest(endings, accepted)
         busy = bool(leases) or bool(accepted)
         self._pause = self._next_pause(busy)
         if self._settings.batch and not busy and self._nothing_is_due():
@@ -160,6 +168,8 @@ class Loop:
             return self._completer.end_singly(endings), []
 
     def _exchange_once(self, endings: list[Ending], room: int) -> tuple[Accepted, list[Lease]]:
+        if not endings:  # a claim is one statement, which needs no BEGIN and COMMIT around it
+            return {}, self._claimer.take(room)
         with transaction.atomic(using=self._settings.using):
             accepted = self._completer.end(endings)
             leases = self._claimer.take(room)
@@ -186,10 +196,12 @@ class Loop:
         self._registry.add(holdings)
         return holdings
 
-    def _settle(self, endings: list[Ending], accepted: Accepted) -> None:
-        """Take the verdicts; an ending that was not accepted, and cannot be judged now, is asked again."""
+    def _take_accepted(self, endings: list[Ending], accepted: Accepted) -> None:
         through = [ending for ending in endings if ending.lease.key in accepted]
         self._take(self._completer.settle(through, accepted))
+
+    def _settle_rest(self, endings: list[Ending], accepted: Accepted) -> None:
+        """Take the other verdicts; an ending that cannot be judged now is asked again."""
         rest = [ending for ending in endings if ending.lease.key not in accepted]
         try:
             replies = self._completer.settle(rest, accepted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # The pool is kept supplied for this long, which is many times what a claim takes.
 AHEAD_SECONDS = 0.05
-MOST = 100
+MOST = 200
 # A claimed job that has waited this long for a slot is given back, for another worker to run.
 LONGEST_WAIT_SECONDS = 0.5
 

@@ -18,7 +18,8 @@ class Selection:
     """The worker's queues, rotated from claim to claim, so that a full queue cannot starve another.
 
     Without names given, they are those of all queues that have ready jobs, looked up at most once a second
-    while jobs are being found, and before every idle poll.
+    while jobs are being found, and before every idle poll; but the first claim after a hint asks the queues that
+    had jobs last, without waiting for a look-up.
     """
 
     def __init__(
@@ -33,13 +34,22 @@ class Selection:
         self._look_up = look_up
         self._queues = deque(name for name in names or () if name not in excluded)
         self._known_until = 0.0
+        self._last: list[str] = []
+        self._hinted = False
         self._after: dict[str, Position] = {}
         self._after_until = 0.0
         self._claims_left = 0
 
+    def hint(self) -> None:
+        """Take note that there may be jobs where there were none."""
+        self._hinted = True
+
     def queues(self) -> list[str]:
         """Return the names for the next claim, another one first each time."""
+        hinted, self._hinted = self._hinted, False
         if not self._fixed and time.monotonic() >= self._known_until:
+            if hinted and self._last:
+                return self._last
             last = self._queues[0] if self._queues else ""
             names = sorted(name for name in self._look_up() if name not in self._excluded)
             turn = bisect_right(names, last)  # the new list goes on where the old one was
@@ -63,6 +73,8 @@ class Selection:
 
     def claimed(self, leases: Sequence[Lease], asked: int) -> None:
         """Note what a claim came back with; less than asked for means to look everywhere the next time."""
+        if leases and not self._fixed:
+            self._last = list({lease.queue: None for lease in leases})
         if len(leases) < asked:
             self._known_until = 0.0
             self._after_until = 0.0

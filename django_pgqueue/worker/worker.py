@@ -91,7 +91,7 @@ class Worker:
             using=settings.using,
             name=f"pgqueue {settings.id} listener",
             wake={
-                CHANNELS[State.READY]: self._wake.set,
+                CHANNELS[State.READY]: self._loop.hint,
                 CHANNELS[State.SCHEDULED]: self._housekeeper.hurry,
             },
         )
@@ -137,9 +137,10 @@ class Worker:
         return self._pool.is_busy
 
     def _threads(self, execution: Execution) -> ThreadPool:
-        coroutines = self._coroutines = Coroutines(is_async=execution.is_async, run=execution.arun)
+        coroutines = self._coroutines = Coroutines(run=execution.arun)
         return ThreadPool(
             self.settings.concurrency,
+            is_async=execution.is_async,
             hand_over=coroutines.take,
             cancel=coroutines.cancel,
             run=execution.run,
@@ -247,7 +248,7 @@ class Worker:
             every = self.settings.interval.total_seconds()
             promote = Promote(using=using)
             turns.append(
-                Turn(chore=promote, every_seconds=every, did=self._wake.set, next_in=promote.next_in)
+                Turn(chore=promote, every_seconds=every, did=self._loop.hint, next_in=promote.next_in)
             )
         return turns
 
