@@ -46,9 +46,15 @@ def manage(scratch: str, tmp_path: Path) -> Callable[..., subprocess.Popen]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=heed_interrupts,
         )
 
     return start
+
+
+def heed_interrupts() -> None:
+    """As in a terminal: what a shell starts in its background ignores SIGINT, and so does all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str]:
