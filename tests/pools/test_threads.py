@@ -1,0 +1,168 @@
+"""The thread pool alone: whose slot a job has, and when it is free again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_pgqueue.context import Holding
+from django_pgqueue.exceptions import JobTimeout
+from django_pgqueue.leases import Lease
+from django_pgqueue.worker.pool import ThreadPool
+from testproject.waiting import wait_until
+
+WITHIN = timedelta(seconds=20)
+
+
+class Place:
+    """A pool whose jobs are functions, and what became of them."""
+
+    def __init__(self, size: int) -> None:
+        self.bodies: dict[int, Callable[[], object]] = {}
+        self.ended: list[int] = []
+        self.coroutines: dict[int, Callable[[None], object]] = {}
+        self.cancelled: list[int] = []
+        self.pool = ThreadPool(
+            size,
+            run=self._run,
+            ended=lambda holding, ending: self.ended.append(holding.lease.job_id),
+            room=lambda number: NoRoom(),
+            is_async=lambda holding: holding.lease.task == "async",
+            hand_over=lambda holding, done: self.coroutines.update({holding.lease.job_id: done}),
+            cancel=lambda holding: not self.cancelled.append(holding.lease.job_id),
+        )
+        self.pool.start()
+
+    def submit(self, *bodies: Callable[[], object], task: str = "sync") -> list[Holding]:
+        holdings = [holding_of(len(self.bodies) + number, task) for number in range(len(bodies))]
+        self.bodies |= {holding.lease.job_id: body for holding, body in zip(holdings, bodies, strict=True)}
+        self.pool.submit(holdings)
+        return holdings
+
+    def _run(self, holding: Holding) -> None:
+        try:
+            self.bodies[holding.lease.job_id]()
+        except JobTimeout:
+            return
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        wait_until(holds, what, within=WITHIN)
+
+
+class NoRoom:
+    def before(self) -> None: ...
+    def after(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def holding_of(number: int, task: str) -> Holding:
+    lease = Lease(
+        job_id=number, generation=1, attempt=1, max_attempts=1, task=task, queue="q", priority=0, backend="b",
+        payload="{}", worker="w", worker_ids=["w"], enqueued_at=datetime.now(UTC), started_at=None, claimed_at=None,
+        duration=timedelta(seconds=30),
+    )  # fmt: skip
+    return Holding(lease, sent_at=0.0, stopping=threading.Event(), using="default")
+
+
+@pytest.fixture
+def place() -> Iterator[Any]:
+    made: list[Place] = []
+
+    def make(size: int) -> Place:
+        made.append(Place(size))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.pool.stop(timeout=10)
+
+
+def test_every_job_runs_once_and_no_more_at_once_than_there_are_slots(place) -> None:
+    here = place(3)
+    at_once: list[int] = []
+    running: set[int] = set()
+
+    def body() -> None:
+        running.add(threading.get_ident())
+        at_once.append(len(running))
+        threading.Event().wait(0.0005)
+        running.discard(threading.get_ident())
+
+    here.submit(*[body] * 500)
+    here.wait(lambda: len(here.ended) == 500, "all have ended")
+    assert sorted(here.ended) == list(range(500))
+    assert max(at_once) == 3
+    here.wait(lambda: here.pool.free == 3, "every slot is free")
+    assert here.pool.take_measure()[0] == 500
+    assert here.pool.take_measure() == (0, 0.0)
+
+
+def test_a_coroutine_has_the_slot_until_it_ends(place) -> None:
+    here = place(1)
+    here.submit(lambda: None, task="async")
+    here.wait(lambda: bool(here.coroutines), "it is handed over")
+    here.submit(lambda: None)
+    assert here.pool.free == -1
+    assert here.ended == []
+    here.coroutines[0](None)
+    here.wait(lambda: here.ended == [0, 1], "both have ended, in turn")
+    here.wait(lambda: here.pool.free == 1, "the slot is free")
+    assert not here.pool.is_busy
+
+
+def test_a_job_that_is_given_up_leaves_its_slot_at_once_and_is_counted_once(place) -> None:
+    here = place(1)
+    gate, started, stubborn = threading.Event(), threading.Event(), threading.Event()
+
+    def never_mind() -> None:
+        started.set()
+        while not gate.is_set():
+            try:
+                gate.wait(0.01)
+            except JobTimeout:
+                stubborn.set()
+
+    (holding,) = here.submit(never_mind)
+    assert started.wait(20)
+    here.pool.abandon(holding)
+    here.pool.abandon(holding)
+    assert (here.pool.free, holding.abandoned, here.pool.is_busy) == (1, True, True)
+    assert stubborn.wait(20)
+
+    here.submit(lambda: None)
+    here.wait(lambda: here.ended == [1], "another one has the slot")
+    gate.set()
+    here.wait(lambda: not here.pool.is_busy, "the stubborn one is gone")
+    assert here.pool.free == 1
+    assert here.ended == [1]
+
+
+def test_a_coroutine_that_ignores_its_cancellation_leaves_its_slot_too(place) -> None:
+    here = place(1)
+    (holding,) = here.submit(lambda: None, task="async")
+    here.wait(lambda: bool(here.coroutines), "it is handed over")
+    here.pool.abandon(holding)
+    assert (here.pool.free, here.cancelled, here.pool.is_busy) == (1, [0], True)
+    here.coroutines[0](None)
+    assert (here.pool.free, here.ended, here.pool.is_busy) == (1, [], False)
+    here.submit(lambda: None)
+    here.wait(lambda: here.ended == [1], "the slot is used again")
+
+
+def test_what_was_taken_back_does_not_run_and_takes_no_turn(place) -> None:
+    here = place(1)
+    gate, started = threading.Event(), threading.Event()
+    here.submit(lambda: (started.set(), gate.wait()))
+    assert started.wait(20)
+    waiting = here.submit(*[lambda: None] * 5)
+    assert here.pool.longest_wait() > 0
+    assert here.pool.take_unstarted() == waiting
+    assert here.pool.longest_wait() == 0
+    gate.set()
+    here.submit(lambda: None)
+    here.wait(lambda: here.ended == [0, 6], "the one that came later has run")
+    here.wait(lambda: here.pool.free == 1, "the slot is free")
