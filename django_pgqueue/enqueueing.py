@@ -54,7 +54,12 @@ def enqueue(request: Request, *, hint: bool = True, using: str | None = None) ->
     the same unique key is returned instead; the caller's transaction stays usable.
     """
     using = queue_database(using)
-    statement = sql.ENQUEUE if request.unique_key is None else sql.ENQUEUE_UNIQUE
+    if request.unique_key is not None:
+        statement = sql.ENQUEUE_UNIQUE
+    elif request.run_after is None and request.delay is None:
+        statement = sql.ENQUEUE_NOW
+    else:
+        statement = sql.ENQUEUE
     given: dict[str, Any] = {
         "task": request.task,
         "payload": request.payload,

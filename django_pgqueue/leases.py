@@ -97,25 +97,25 @@ def claim(
 
     Each claimed job gets the next generation and a lease of `lease` from the database's clock. Rows that
     another session has locked are skipped, so the order is that of the candidates, not a global FIFO.
-    Returned best priority first, then by id. One statement: a transaction of its own, or part of the
-    caller's. `after` is a hint for one that claims again and again: per
+    Returned best priority first, then by id. `after` is a hint for one that claims again and again: per
     queue the position of the last claimed job, before which nothing is looked for.
     """
     using = queue_database(using)
-    if queues is None:
-        queues = ready_queues(using=using)
-    if not queues or limit < 1:
-        return []
-    positions = [after.get(queue, START) for queue in queues]
-    given = {
-        "queues": list(queues),
-        "after_priorities": [position[0] for position in positions],
-        "after_ids": [position[1] for position in positions],
-        "limit": limit,
-        "lease": lease,
-        "worker": worker,
-    }
-    leases = _leases(_claim_statement(using), given, worker, lease, using)
+    with transaction.atomic(using=using, savepoint=False):
+        if queues is None:
+            queues = ready_queues(using=using)
+        if not queues or limit < 1:
+            return []
+        positions = [after.get(queue, START) for queue in queues]
+        given = {
+            "queues": list(queues),
+            "after_priorities": [position[0] for position in positions],
+            "after_ids": [position[1] for position in positions],
+            "limit": limit,
+            "lease": lease,
+            "worker": worker,
+        }
+        leases = _leases(_claim_statement(using), given, worker, lease, using)
     return sorted(leases, key=lambda item: (-item.priority, item.job_id))
 
 

@@ -168,8 +168,6 @@ class Loop:
             return self._completer.end_singly(endings), []
 
     def _exchange_once(self, endings: list[Ending], room: int) -> tuple[Accepted, list[Lease]]:
-        if not endings:  # a claim is one statement, which needs no BEGIN and COMMIT around it
-            return {}, self._claimer.take(room)
         with transaction.atomic(using=self._settings.using):
             accepted = self._completer.end(endings)
             leases = self._claimer.take(room)
