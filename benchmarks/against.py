@@ -84,6 +84,6 @@ def _measure(bench: Bench, name: str) -> None:
     results.add(f"against/{name}, enqueue", sizes.enqueued / seconds, "jobs/s")
     shortest, longest = other.pickup_gaps
     found = latencies(
-        project, project.configurations["defaults"], sizes.polls, shortest=shortest, longest=longest
+        project, project.configurations["defaults"], sizes.others_pickups, shortest=shortest, longest=longest
     )
     add(bench, f"against/{name}, pick-up", found)

@@ -23,7 +23,8 @@ class Sizes:
     history: int = 1_000_000
     snapshot_jobs: int = 100_000
     pickups: int = 100
-    polls: int = 60
+    polls: int = 40
+    others_pickups: int = 15
     memory_jobs: int = 100_000
 
 
@@ -35,6 +36,7 @@ QUICK = Sizes(
     snapshot_jobs=10_000,
     pickups=15,
     polls=8,
+    others_pickups=5,
     memory_jobs=10_000,
 )
 
