@@ -36,7 +36,7 @@ from tests.property.sessions import Session
 from tests.tables import TABLES
 
 CLEAN = "; ".join(f"DELETE FROM {table}" for table in TABLES if table.startswith("django_pgqueue"))
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "36"))
 STEPS = int(os.environ.get("PROPERTY_STEPS", "60"))
 HOUR = timedelta(hours=1)
 
