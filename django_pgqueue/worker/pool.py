@@ -263,7 +263,8 @@ class ThreadPool:
         room.after()
         with post.lock:
             post.holding = None  # from here on there is nothing to interrupt
-        if holding.abandoned:
+            is_given_up = holding.abandoned
+        if is_given_up:
             return False
         post.ran += 1
         post.seconds += ran_until - began

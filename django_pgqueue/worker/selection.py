@@ -19,7 +19,7 @@ class Selection:
 
     Without names given, they are those of all queues that have ready jobs, looked up at most once a second
     while jobs are being found, and before every idle poll; but the first claim after a hint asks the queues that
-    had jobs last, without waiting for a look-up.
+    had jobs last, without waiting for a look-up. Never two of them in turn, or hints could hide a queue.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Selection:
         self._known_until = 0.0
         self._last: list[str] = []
         self._hinted = False
+        self._went_ahead = False
         self._after: dict[str, Position] = {}
         self._after_until = 0.0
         self._claims_left = 0
@@ -48,8 +49,10 @@ class Selection:
         """Return the names for the next claim, another one first each time."""
         hinted, self._hinted = self._hinted, False
         if not self._fixed and time.monotonic() >= self._known_until:
-            if hinted and self._last:
+            if hinted and self._last and not self._went_ahead:
+                self._went_ahead = True
                 return self._last
+            self._went_ahead = False
             last = self._queues[0] if self._queues else ""
             names = sorted(name for name in self._look_up() if name not in self._excluded)
             turn = bisect_right(names, last)  # the new list goes on where the old one was

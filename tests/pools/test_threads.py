@@ -166,3 +166,36 @@ def test_what_was_taken_back_does_not_run_and_takes_no_turn(place) -> None:
     here.submit(lambda: None)
     here.wait(lambda: here.ended == [0, 6], "the one that came later has run")
     here.wait(lambda: here.pool.free == 1, "the slot is free")
+
+
+def test_a_job_that_is_given_up_just_as_it_ends_keeps_its_thread(place) -> None:
+    """It is too late to interrupt it: the thread has let go of it, and has not counted it yet."""
+    here = place(1)
+    gate, started = threading.Event(), threading.Event()
+    (holding,) = here.submit(lambda: (started.set(), gate.wait()))
+    assert started.wait(20)
+    (post,) = here.pool._posts
+    post.lock = AbandonsAfterwards(lambda: here.pool.abandon(holding))
+    gate.set()
+    here.wait(lambda: here.ended == [0], "it has ended")
+    here.submit(lambda: None)
+    here.wait(lambda: here.ended == [0, 1], "its thread goes on")
+    here.wait(lambda: here.pool.free == 1, "the slot is free")
+    assert here.pool._posts == [post]
+
+
+class AbandonsAfterwards:
+    """A lock after which something happens, the first time."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._lock = threading.Lock()
+        self._then: Callable[[], object] | None = then
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.release()
+        then, self._then = self._then, None
+        if then is not None:
+            then()
