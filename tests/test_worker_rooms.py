@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.dispatch import Signal
 
 from django_pgqueue import leases, task
@@ -15,7 +16,7 @@ from django_pgqueue.context import Holding
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.signals import tell
 from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.hygiene import _SESSION
+from django_pgqueue.worker.hygiene import _SESSION, Hygiene
 from django_pgqueue.worker.selection import Selection
 
 
@@ -101,6 +102,35 @@ def test_a_statement_that_changes_the_session_is_noticed(statement: str) -> None
 )
 def test_an_ordinary_statement_costs_no_new_connection(statement: str) -> None:
     assert not _SESSION.search(statement)
+
+
+@pytest.mark.parametrize("alias", ["default", "tenant"])
+def test_the_first_connection_that_a_job_opens_is_cleaned_also_of_an_alias_that_it_made(
+    alias: str, django_db_setup: None, django_db_blocker: Any
+) -> None:
+    """69: a transaction that a job leaves open does not stay."""
+    left = []
+
+    def body() -> None:
+        hygiene = Hygiene(name="a job")
+        hygiene.before()
+        connections.databases[alias] = connections.databases["default"]
+        connections[alias].set_autocommit(False)
+        connections[alias].cursor().execute("SELECT 1")
+        hygiene.after()
+        left.append(connections[alias].connection)
+        hygiene.close()
+
+    known = set(connections.databases)
+    try:
+        with django_db_blocker.unblock():
+            thread = threading.Thread(target=body)
+            thread.start()
+            thread.join(20)
+    finally:
+        for made in set(connections.databases) - known:
+            del connections.databases[made]
+    assert left == [None]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -60,8 +60,11 @@ class Hygiene:
         close_all()
 
     def _is_untouched(self) -> bool:
-        """Whether no job of this thread has opened a connection: then there is nothing to look at."""
-        if self._unopened and any(connection.connection is not None for connection in self._unopened):
+        """Whether no job of this thread has opened a connection, or made an alias: then there is nothing to look at."""
+        if self._unopened and (
+            any(connection.connection is not None for connection in self._unopened)
+            or len(connections.settings) != len(self._unopened)
+        ):
             self._unopened = []
         return bool(self._unopened)
 
