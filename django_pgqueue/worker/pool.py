@@ -114,7 +114,10 @@ class ThreadPool:
     @property
     def free(self) -> int:
         """How many more jobs there is a slot for; negative while jobs wait for one."""
-        return self._size - self._busy - len(self._waiting)
+        waiting = len(
+            self._waiting
+        )  # read first: a job on its way to a thread counts twice then, and never not at all
+        return self._size - waiting - self._busy
 
     @property
     def _busy(self) -> int:
