@@ -109,8 +109,9 @@ def under_snapshot() -> dict[str, int]:
 
     from django_pgqueue.leases import claim
     from django_pgqueue.models import Job
+    from django_pgqueue.states import FINISHED_STATES
 
-    last = Job.objects.finished().aggregate(last=Max("pk"))["last"]
+    last = Job.objects.filter(state__in=FINISHED_STATES).aggregate(last=Max("pk"))["last"]
     hint = {QUEUE: (0, last)}
     return {
         "claim 1 after 100k jobs under a snapshot": explained(

@@ -103,9 +103,8 @@ def keep_statements(alias: str) -> bool:
             " set_config('enable_seqscan', 'off', false)"
         )
     raw = connection.connection
-    raw.cursor_factory = (
-        ServerBindingCursor if connection.timezone is None else BinaryCursor
-    )  # aware times only
+    # Binary rows hold aware times only.
+    raw.cursor_factory = ServerBindingCursor if connection.timezone is None else BinaryCursor
     raw.adapters.register_loader("jsonb", JsonbAsText)
     raw.prepare_threshold = 0
     return True

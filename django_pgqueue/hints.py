@@ -26,9 +26,8 @@ def hint_after_commit(state: str, *, using: str) -> None:
     if channel is None or _is_quiet(using, channel):
         return
     connection = connections[using]
-    if (
-        connection.in_atomic_block or connection.get_autocommit()
-    ):  # else Django knows of no commit: polling finds it
+    # Else Django knows of no commit: polling finds the job.
+    if connection.in_atomic_block or connection.get_autocommit():
         # No partial: Django 5.2 cannot log one that raises, and raises in turn, into the enqueuing code.
         transaction.on_commit(lambda: _notify(channel, using), using=using, robust=True)
 

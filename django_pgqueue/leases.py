@@ -235,9 +235,8 @@ def _claim_statement(using: str) -> str:
 
     The ORM's parameters become literals: a kept plan can use a partial index only if it sees the state's name.
     """
-    with transaction.atomic(
-        using=using, savepoint=False
-    ):  # the ORM locks rows only where a transaction is certain
+    # The ORM locks rows only where a transaction is certain.
+    with transaction.atomic(using=using, savepoint=False):
         query = Job.objects.using(using).candidates().query
         text, values = query.get_compiler(using=using).as_sql()
     candidates = text % tuple(Literal(value).as_string() for value in values)

@@ -18,7 +18,7 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from .states import FINISHED_STATES, LIVE_STATES, Action, State
+from .states import LIVE_STATES, Action, State
 
 if TYPE_CHECKING:
     from .models import Job  # a floor above, for types only
@@ -56,10 +56,6 @@ class JobQuerySet(QuerySet["Job"]):
         """Jobs that a worker may claim."""
         return self.filter(state=State.READY)
 
-    def due(self) -> Self:
-        """Scheduled jobs whose time has come."""
-        return self.filter(state=State.SCHEDULED, run_after__lte=Now())
-
     def running(self) -> Self:
         """Jobs under a lease, expired or not."""
         return self.filter(state=State.RUNNING)
@@ -71,10 +67,6 @@ class JobQuerySet(QuerySet["Job"]):
     def live(self) -> Self:
         """Jobs that have not ended."""
         return self.filter(state__in=LIVE_STATES)
-
-    def finished(self) -> Self:
-        """Jobs that have ended."""
-        return self.filter(state__in=FINISHED_STATES)
 
     def held_by(self, lease: Any) -> Self:
         """The job of `lease`, if that lease's generation still owns it."""

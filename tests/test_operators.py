@@ -211,7 +211,7 @@ def test_a_live_job_holds_its_key_in_every_live_state(state):
     if state == "ready":
         outcomes.release(lease)
     elif state == "scheduled":
-        outcomes.snooze(lease, timedelta(hours=1))
+        outcomes.release(lease, delay=timedelta(hours=1))
     assert row(first.job_id).state == state
     again = enqueue(KEYED)
     assert (again.job_id, again.state, again.existing) == (first.job_id, state, True)

@@ -45,7 +45,7 @@ def release(lease):
 
 
 def snooze(lease):
-    return outcomes.snooze(lease, SECOND)
+    return outcomes.release(lease, delay=SECOND)
 
 
 def renew(lease):
@@ -318,7 +318,7 @@ def test_generation_only_counts_claims_and_attempts_also_go_down():
     assert counters() == ("ready", 1, 0, 1)
     lease = claim_one("b")
     assert (lease.generation, lease.attempt) == (2, 1)
-    outcomes.snooze(lease, timedelta(hours=1))
+    outcomes.release(lease, delay=timedelta(hours=1))
     assert counters() == ("scheduled", 2, 0, 2)
     assert outcomes.run_now(job_id).accepted
     lease = claim_one("c")

@@ -210,7 +210,7 @@ WRITES = {
     "fail": (lambda lease: outcomes.fail(lease, ValueError()), "failed"),
     "fail and retry": (lambda lease: outcomes.fail(lease, ValueError(), delay=timedelta(0)), "ready"),
     "release": (outcomes.release, "ready"),
-    "snooze": (lambda lease: outcomes.snooze(lease, timedelta(hours=1)), "scheduled"),
+    "snooze": (lambda lease: outcomes.release(lease, delay=timedelta(hours=1)), "scheduled"),
 }
 
 

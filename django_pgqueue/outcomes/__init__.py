@@ -11,7 +11,6 @@ from .endings import (
     release,
     released,
     settle,
-    snooze,
     snoozed,
 )
 from .exhaust import Spent, exhaust
@@ -34,6 +33,5 @@ __all__ = [
     "retry",
     "run_now",
     "settle",
-    "snooze",
     "snoozed",
 ]

@@ -1,4 +1,4 @@
-"""How a worker ends an attempt: complete, fail, snooze, release, each one fenced UPDATE."""
+"""How a worker ends an attempt: complete, fail, release, each one fenced UPDATE."""
 
 from __future__ import annotations
 
@@ -205,14 +205,9 @@ def fail(
     return _end_one(failed(lease, render_exception(error), delay), using)
 
 
-def release(lease: Lease, *, using: str | None = None) -> Verdict:
-    """Give the job back unrun: ready again, with its attempt, at the same generation."""
-    return _end_one(released(lease), using)
-
-
-def snooze(lease: Lease, delay: timedelta, *, using: str | None = None) -> Verdict:
-    """Give the job back to run after `delay`, with its attempt, at the same generation."""
-    return _end_one(snoozed(lease, delay), using)
+def release(lease: Lease, *, delay: timedelta | None = None, using: str | None = None) -> Verdict:
+    """Give the job back with its attempt, at the same generation: ready at once, or scheduled after `delay`."""
+    return _end_one(released(lease) if delay is None else snoozed(lease, delay), using)
 
 
 def _end_one(ending: Ending, using: str | None) -> Verdict:

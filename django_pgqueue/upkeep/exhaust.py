@@ -21,11 +21,10 @@ class Exhaust:
 
     using: str
     held: Callable[[], Collection[tuple[int, int]]] = tuple
-    batch: int = 500
 
     def run_once(self) -> int:
         """End one batch; return how many jobs ended."""
-        spent = exhaust(held=self.held(), limit=self.batch, using=self.using)
+        spent = exhaust(held=self.held(), using=self.using)
         for job in spent:
             logger.warning(
                 "Job %s: its lease expired and it is now %s",

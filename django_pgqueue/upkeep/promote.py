@@ -12,11 +12,10 @@ class Promote:
     """Promotes due jobs in batches."""
 
     using: str
-    batch: int = 1000
 
     def run_once(self) -> int:
         """Promote one batch; return how many became ready."""
-        return promote(limit=self.batch, using=self.using)
+        return promote(using=self.using)
 
     def next_in(self) -> float | None:
         """Return in how many seconds the next job is due, so that it starts on time; None without one."""

@@ -65,9 +65,7 @@ class Announcer:
         """Send the signals of one ending. Raises nothing."""
         try:
             self._tell(ended)
-        except (
-            BaseException
-        ):  # whatever a job, its task's module or its backend's settings do: the worker goes on
+        except BaseException:  # whatever a task's module or its backend's settings do: the worker goes on
             logger.exception(
                 "The end of job %s could not be announced",
                 ended.ending.lease.job_id,

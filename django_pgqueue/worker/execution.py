@@ -60,9 +60,7 @@ class Execution:
             return known
         try:
             found = iscoroutinefunction(self._resolve(holding.lease.task).func)
-        except (
-            BaseException
-        ):  # whatever the module raises when imported: `run` meets it again, and records it
+        except BaseException:  # whatever the module raises when imported: `run` meets and records it
             return False
         self._async[holding.lease.task] = found
         return found

@@ -114,9 +114,8 @@ class ThreadPool:
     @property
     def free(self) -> int:
         """How many more jobs there is a slot for; negative while jobs wait for one."""
-        waiting = len(
-            self._waiting
-        )  # read first: a job on its way to a thread counts twice then, and never not at all
+        # Read first: a job on its way to a thread counts twice then, and never not at all.
+        waiting = len(self._waiting)
         return self._size - waiting - self._busy
 
     @property

@@ -478,7 +478,7 @@ WRITES: dict[str, Callable[[Lease], Any]] = {
     "fail_later": lambda lease: outcomes.fail(lease, ValueError("boom"), delay=HOUR),
     "fail_now": lambda lease: outcomes.fail(lease, ValueError("boom"), delay=timedelta(0)),
     "release": outcomes.release,
-    "snooze": lambda lease: outcomes.snooze(lease, HOUR),
+    "snooze": lambda lease: outcomes.release(lease, delay=HOUR),
 }
 
 
