@@ -1,4 +1,5 @@
 """Buffers that the main statements touch in a large table; they repeat where seconds do not.
+from django_pgqueue import outcomes
 
 As a program (`python -m benchmarks.buffers WHAT`) it runs on the database of DATABASE_URL and prints JSON. The
 statements are those that the package sends: caught on their way, undone, and sent again under EXPLAIN.
@@ -88,11 +89,11 @@ def run(count: str) -> None:
 def in_large_table() -> dict[str, int]:
     """Return the buffers of each main statement."""
     from django_pgqueue import outcomes
-    from django_pgqueue.enqueueing import promote
     from django_pgqueue.leases import claim, push, reclaim
+    from django_pgqueue.upkeep import promote
 
     held = claim(worker=WORKER, queues=[QUEUE], limit=50, lease=timedelta(days=1))
-    endings = [outcomes.completed(lease) for lease in held]
+    endings = [outcomes.Ending.done(lease) for lease in held]
     return {
         "claim 1": explained(lambda: claim(worker=WORKER, queues=[QUEUE], limit=1)),
         "claim 50": explained(lambda: claim(worker=WORKER, queues=[QUEUE], limit=50)),

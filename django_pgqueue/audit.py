@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
-from .rejections import queue_database
+from .database import queue_database
 
 MOST_IDS = 100
 

@@ -12,7 +12,7 @@ from django.core.management import find_commands
 from django.db import connections
 
 from .conf import backend_aliases, queues_of, queues_problem, raw_options, read_options
-from .rejections import queue_database
+from .database import queue_database
 
 
 @register

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import weakref
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import django
 from django.core.exceptions import ImproperlyConfigured
-from django.dispatch import Signal
-from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import (
@@ -45,58 +41,14 @@ else:  # Django 5.2: the `django-tasks` backport
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-_LOGGER = logging.getLogger("django.tasks" if django.VERSION >= (6, 0) else "django_tasks")
-_OWN_RECEIVERS = "django.tasks.signals" if django.VERSION >= (6, 0) else "django_tasks.signals"
-
-
-_ANY_RECORD = logging.makeLogRecord({})  # the filters by DEBUG do not look at it
-
-
-def is_heard(signal: Signal, level: int) -> bool:
-    """Return whether sending a signal of `django.tasks` has any effect.
-
-    `django.tasks` connects a receiver of its own to each, which writes a log line at `level`: it counts only
-    if that line would be written.
-    """
-    if _is_written(level):
-        return True
-    return any(_home(entry[1]) != _OWN_RECEIVERS for entry in signal.receivers)
-
-
-def _is_written(level: int) -> bool:
-    """Return whether a line of `django.tasks` at `level` would reach a handler that lets it through.
-
-    Django's default handlers are filtered by DEBUG: without this look at them, each job of a production worker
-    would pay for two log records that nobody ever sees.
-    """
-    logger: logging.Logger | None = _LOGGER
-    if not _LOGGER.isEnabledFor(level):
-        return False
-    found = False
-    while logger is not None:
-        for handler in logger.handlers:
-            found = True
-            if level >= handler.level and all(map(_may_pass, handler.filters)):
-                return True
-        logger = logger.parent if logger.propagate else None
-    return not found and level >= logging.WARNING  # the handler of last resort
-
-
-def _may_pass(item: object) -> bool:
-    """Return whether a handler's filter may let a record through; only the filters by DEBUG say so beforehand."""
-    return not isinstance(item, RequireDebugTrue | RequireDebugFalse) or bool(item.filter(_ANY_RECORD))
-
-
-def _home(receiver: object) -> str | None:
-    target = receiver() if isinstance(receiver, weakref.ReferenceType) else receiver
-    return getattr(target, "__module__", None)
-
+TASKS_PACKAGE = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "DEFAULT_TASK_PRIORITY",
     "DEFAULT_TASK_QUEUE_NAME",
     "BaseTaskBackend",
+    "TASKS_PACKAGE",
     "InvalidTask",
     "Task",
     "TaskContext",
@@ -104,7 +56,6 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
-    "is_heard",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -12,16 +12,20 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from . import bounds
 from .retry import Backoff, RetryPolicy
-from .states import Fencing
+from .states import MAX_QUEUE_NAME, Fencing
 
 BACKEND_PATH = "django_pgqueue.backend.PgQueueBackend"
-SHORTEST = timedelta(milliseconds=100)
-LONGEST = timedelta(days=365)
-MAX_QUEUE_NAME = 100
-MAX_MAX_ATTEMPTS = 1_000_000
-
-_DURATIONS = ("lease", "heartbeat", "poll_interval", "keep_done", "keep_failed", "timeout")
+_DURATIONS = {
+    "lease": bounds.LEASE,
+    "heartbeat": bounds.HEARTBEAT,
+    "poll_interval": bounds.POLL_INTERVAL,
+    "keep_done": bounds.KEEP_DONE,
+    "keep_failed": bounds.KEEP_FAILED,
+    "timeout": bounds.TIMEOUT,
+}
+_OPTIONAL = ("heartbeat", "timeout", "keep_done", "keep_failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +36,21 @@ class Options:
     """
 
     database: str | None = None
-    lease: timedelta = timedelta(seconds=30)
-    heartbeat: timedelta | None = None
-    max_attempts: int = 5
+    lease: timedelta = bounds.LEASE.default
+    heartbeat: timedelta | None = bounds.HEARTBEAT.default
+    max_attempts: int = bounds.MAX_ATTEMPTS.default
     backoff: RetryPolicy = field(default_factory=Backoff)
-    fencing: str = Fencing.TOKEN
-    poll_interval: timedelta = timedelta(seconds=1)
+    fencing: Fencing = Fencing.TOKEN
+    poll_interval: timedelta = bounds.POLL_INTERVAL.default
     listen: bool = True
-    keep_done: timedelta | None = timedelta(days=1)
-    keep_failed: timedelta | None = timedelta(days=14)
-    timeout: timedelta | None = None
+    keep_done: timedelta | None = bounds.KEEP_DONE.default
+    keep_failed: timedelta | None = bounds.KEEP_FAILED.default
+    timeout: timedelta | None = bounds.TIMEOUT.default
 
     def __post_init__(self) -> None:
         for problem in self._problems():
             raise ImproperlyConfigured(problem)
+        object.__setattr__(self, "fencing", Fencing(self.fencing))  # as settings have it, it is a str
 
     @property
     def beat(self) -> timedelta:
@@ -53,32 +58,25 @@ class Options:
         return self.heartbeat or self.lease / 3
 
     def _problems(self) -> Iterator[str]:
-        for name in _DURATIONS:
+        for name, bound in _DURATIONS.items():
             value = getattr(self, name)
-            optional = name in ("heartbeat", "timeout", "keep_done", "keep_failed")
-            if value is None and optional:
+            if value is None and name in _OPTIONAL:
                 continue
             if not isinstance(value, timedelta):
                 yield f"{name.upper()} must be a datetime.timedelta, not {value!r}"
-                continue
-            shortest = timedelta(0) if name.startswith("keep") else SHORTEST
-            if not shortest <= value <= LONGEST * 100:
-                yield f"{name.upper()} must be at least {shortest} and at most {LONGEST * 100}, not {value}"
-        if isinstance(self.lease, timedelta) and self.lease > LONGEST:
-            yield f"LEASE must be at most {LONGEST}, not {self.lease}"
-        elif (
-            isinstance(self.lease, timedelta)
-            and isinstance(self.heartbeat, timedelta)
-            and self.heartbeat * 2 > self.lease
-        ):
+            elif name == "lease" and value > bound.most:
+                yield f"LEASE must be at most {bound.most}, not {value}"
+            elif not bound.holds(value):
+                yield f"{name.upper()} must be at least {bound.least} and at most {bound.most}, not {value}"
+        if self.heartbeat is not None and self.heartbeat * 2 > self.lease:
             yield (
                 f"HEARTBEAT ({self.heartbeat}) must be at most half of LEASE ({self.lease}), "
                 "or a healthy job would lose its lease; a third is the default"
             )
         if not isinstance(self.max_attempts, int) or isinstance(self.max_attempts, bool):
             yield f"MAX_ATTEMPTS must be a whole number, not {self.max_attempts!r}"
-        elif not 1 <= self.max_attempts <= MAX_MAX_ATTEMPTS:
-            yield f"MAX_ATTEMPTS must be between 1 and {MAX_MAX_ATTEMPTS}, not {self.max_attempts}"
+        elif not bounds.MAX_ATTEMPTS.holds(self.max_attempts):
+            yield f"MAX_ATTEMPTS must be between 1 and {bounds.MAX_ATTEMPTS.most}, not {self.max_attempts}"
         if self.fencing not in Fencing.values:
             yield f"FENCING must be one of {', '.join(Fencing.values)}, not {self.fencing!r}"
         if not isinstance(self.listen, bool):

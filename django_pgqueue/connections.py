@@ -1,35 +1,21 @@
-"""Database connections that a worker's threads own, and the bounded retry of the queue's own transactions."""
+"""A thread's own database connections: opened under a name, kept, set aside, discarded, cut."""
 
 from __future__ import annotations
 
-import random
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.postgresql.base import ServerBindingCursor
-from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
 from psycopg import IsolationLevel
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
-T = TypeVar("T")
-
-# Connection exception, invalid transaction state (read-only), insufficient resources, operator intervention,
-# system error.
-_OUTAGE_CLASSES = frozenset({"08", "25", "53", "57", "58"})
-
 CONNECT_TIMEOUT_SECONDS = 10
-CONFLICT_TRIES = 6
-# serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back, so nothing of it happened.
-_CONFLICTS = frozenset({"40001", "40P01"})
-# Data exception, integrity violation, program limit exceeded, and what no class was made for (too large to allocate).
-_DATA_CLASSES = frozenset({"22", "23", "54", "XX"})
 
 
 class BinaryCursor(ServerBindingCursor):
@@ -159,42 +145,6 @@ def apart(alias: str) -> Iterator[None]:
     finally:
         connections[alias] = outer
         inner.close()
-
-
-def retry_conflicts(work: Callable[[], T]) -> T:
-    """Run `work`, one whole transaction of the queue's own, again after a deadlock or serialization failure.
-
-    At most CONFLICT_TRIES runs, with jitter between. Only for work without effects outside the database.
-    """
-    for run in range(CONFLICT_TRIES):
-        try:
-            return work()
-        except OperationalError as error:
-            if sqlstate(error) not in _CONFLICTS or run == CONFLICT_TRIES - 1:
-                raise
-            threading.Event().wait(random.uniform(0.005, 0.02) * 2**run)
-    raise AssertionError("unreachable")
-
-
-def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a database error, None if the server sent none (a lost connection)."""
-    return getattr(error.__cause__, "sqlstate", None)
-
-
-def is_about_data(error: BaseException) -> bool:
-    """Whether the server refused what was to be stored, rather than to store anything now.
-
-    A server that is read-only, out of space or being shut down refuses everything: that is an outage, and says
-    nothing about the values.
-    """
-    return isinstance(error, DataError | IntegrityError) or (sqlstate(error) or "")[:2] in _DATA_CLASSES
-
-
-def is_outage(error: BaseException) -> bool:
-    """Whether the server is away, or refuses every write for now (read-only, out of space): worth another try."""
-    return (
-        isinstance(error, OperationalError | InterfaceError) or (sqlstate(error) or "")[:2] in _OUTAGE_CLASSES
-    )
 
 
 def cut(connection: BaseDatabaseWrapper) -> None:

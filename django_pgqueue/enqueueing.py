@@ -1,4 +1,4 @@
-"""Jobs in: one INSERT in the caller's transaction, uniqueness, and the promotion of scheduled jobs."""
+"""Jobs in: one INSERT in the caller's transaction, and uniqueness."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from . import sql
+from .database import queue_database
 from .hints import hint_after_commit
 from .models import Job
 from .querysets import JobQuerySet
-from .rejections import queue_database
+from .sql import enqueueing as statements
 
 # A key's holder may end between the refused insert and the look for it; then the key is free again.
 _TRIES = 20
@@ -55,11 +55,11 @@ def enqueue(request: Request, *, hint: bool = True, using: str | None = None) ->
     """
     using = queue_database(using)
     if request.unique_key is not None:
-        statement = sql.ENQUEUE_UNIQUE
+        statement = statements.ENQUEUE_UNIQUE
     elif request.run_after is None and request.delay is None:
-        statement = sql.ENQUEUE_NOW
+        statement = statements.ENQUEUE_NOW
     else:
-        statement = sql.ENQUEUE
+        statement = statements.ENQUEUE
     given: dict[str, Any] = {
         "task": request.task,
         "payload": request.payload,
@@ -105,11 +105,11 @@ def enqueue_many(
         for batch in _batches(payloads):
             with connection.cursor() as cursor:
                 if not ids:
-                    cursor.execute(sql.MANY_BEGIN, given)
+                    cursor.execute(statements.MANY_BEGIN, given)
                     state, run_after, sequence = cursor.fetchone()
-                cursor.execute(sql.MANY_IDS, {"sequence": sequence, "count": len(batch)})
+                cursor.execute(statements.MANY_IDS, {"sequence": sequence, "count": len(batch)})
                 new = sorted(row[0] for row in cursor.fetchall())
-                with connection.wrap_database_errors, cursor.copy(sql.MANY_COPY) as copy:
+                with connection.wrap_database_errors, cursor.copy(statements.MANY_COPY) as copy:
                     copy.write(_lines(request, new, batch, state, run_after))
             ids.extend(new)
         if ids and hint:
@@ -155,18 +155,3 @@ def _batches(payloads: Iterable[str]) -> Iterator[list[str]]:
 def _live_jobs(using: str) -> JobQuerySet:
     jobs: JobQuerySet = Job.objects.using(using)
     return jobs.live()
-
-
-def promote(*, limit: int = 1000, using: str | None = None) -> int:
-    """Make up to `limit` scheduled jobs ready whose time has come by the database's clock; return how many."""
-    with connections[queue_database(using)].cursor() as cursor:
-        cursor.execute(sql.PROMOTE, {"limit": limit})
-        return len(cursor.fetchall())
-
-
-def next_due(*, using: str | None = None) -> float | None:
-    """Return in how many seconds the next scheduled job is due by the database's clock; None without one."""
-    with connections[queue_database(using)].cursor() as cursor:
-        cursor.execute(sql.NEXT_DUE)
-        row = cursor.fetchone()
-    return None if row is None else max(float(row[0]), 0.0)

@@ -46,3 +46,7 @@ class JobTimeout(Exception):
 
 class JobCrashed(Exception):
     """Recorded for a job whose process died under it."""
+
+
+class ForeignWrite(RuntimeError):
+    """A write to another database inside a fenced block, which the fence could not guard."""

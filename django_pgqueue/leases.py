@@ -1,74 +1,26 @@
-"""Leases: the right to end a job until a time, and how it is claimed, reclaimed and renewed."""
+"""How a lease is claimed, reclaimed and renewed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
-from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from django.db import connections, transaction
 from psycopg.sql import Literal
 
-from . import sql
+from .bounds import LEASE
+from .database import queue_database
+from .lease import NOWHERE, START, Key, Lease, Position, columns, left_alone
 from .models import Job
-from .payloads import decode_payload
-from .rejections import Observed, Refused, judge, observe, queue_database, record
+from .rejections import record
+from .sql import claiming
 from .states import Action, Fencing
+from .verdicts import Refused, sort_out
 
-if TYPE_CHECKING:
-    from .outcomes import complete, fail, release
-
-__all__ = ["Lease", "Renewal", "claim", "complete", "fail", "orphans", "reclaim", "release", "renew"]
-
-DEFAULT_LEASE = timedelta(seconds=30)
-# (negated priority, id): where a job stands in the claim index of its queue.
-Position = tuple[int, int]
-START: Position = (-32768, 0)
-NOWHERE: Mapping[str, Position] = MappingProxyType({})
 NO_QUEUES: tuple[str, ...] = ()
-
-
-class Lease(NamedTuple):
-    """One claim of one job. `generation` is the fencing number that every later write must present.
-
-    `payload` is the JSON text of the arguments, `duration` how far a renewal pushes the lease ahead. The fields up to
-    `claimed_at` are the columns that a claim returns, in their order.
-    """
-
-    job_id: int
-    generation: int
-    attempt: int
-    max_attempts: int
-    task: str
-    queue: str
-    priority: int
-    backend: str
-    payload: str
-    worker_ids: list[str]
-    enqueued_at: datetime
-    started_at: datetime | None
-    claimed_at: datetime | None
-    worker: str
-    duration: timedelta
-    fencing: str = Fencing.TOKEN
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """(job id, generation): what every later write presents."""
-        return self.job_id, self.generation
-
-    @property
-    def position(self) -> Position:
-        """Where the job stood in the claim index."""
-        return -self.priority, self.job_id
-
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional and keyword arguments of the job. Raises InvalidPayload for another shape."""
-        return decode_payload(self.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +30,9 @@ class Renewal:
     A busy job is still under its lease, but its row is locked, by its own fence or by somebody else.
     """
 
-    renewed: frozenset[tuple[int, int]] = frozenset()
-    cancel_requested: frozenset[tuple[int, int]] = frozenset()
-    busy: frozenset[tuple[int, int]] = frozenset()
+    renewed: frozenset[Key] = frozenset()
+    cancel_requested: frozenset[Key] = frozenset()
+    busy: frozenset[Key] = frozenset()
     lost: tuple[Refused, ...] = ()
 
 
@@ -89,7 +41,7 @@ def claim(
     worker: str,
     queues: Sequence[str] | None = None,
     limit: int = 1,
-    lease: timedelta = DEFAULT_LEASE,
+    lease: timedelta = LEASE.default,
     after: Mapping[str, Position] = NOWHERE,
     using: str | None = None,
 ) -> list[Lease]:
@@ -124,9 +76,9 @@ def reclaim(
     worker: str,
     queues: Sequence[str] | None = None,
     excluded: Sequence[str] = NO_QUEUES,
-    held: Collection[tuple[int, int]] = (),
+    held: Collection[Key] = (),
     limit: int = 1,
-    lease: timedelta = DEFAULT_LEASE,
+    lease: timedelta = LEASE.default,
     using: str | None = None,
 ) -> list[Lease]:
     """Claim up to `limit` jobs whose lease has expired and that have attempts left, oldest first.
@@ -140,30 +92,29 @@ def reclaim(
     given = {
         "queues": None if queues is None else list(queues),
         "excluded": list(excluded),
-        "held_ids": [job_id for job_id, _ in held],
-        "held_generations": [generation for _, generation in held],
+        **left_alone(held),
         "limit": limit,
         "lease": lease,
         "worker": worker,
     }
-    return sorted(_leases(sql.RECLAIM, given, worker, lease, using), key=lambda item: item.job_id)
+    return sorted(_leases(claiming.RECLAIM, given, worker, lease, using), key=lambda item: item.job_id)
 
 
-def orphans(*, worker: str, known: Collection[tuple[int, int]], lease: timedelta, using: str) -> list[Lease]:
+def orphans(*, worker: str, known: Collection[Key], lease: timedelta, using: str) -> list[Lease]:
     """Return the leases that this worker holds in the table and whose keys are not among the known ones.
 
     They are claims whose commit succeeded and whose reply was lost. The worker's id is unique to one run of
     one process, so they are nobody else's; (id, generation) alone could not tell. Only the loop that
     claims may call this, and only between claims.
     """
-    held = _leases(sql.ORPHANS, {"worker": worker}, worker, lease, using)
+    held = _leases(claiming.ORPHANS, {"worker": worker}, worker, lease, using)
     return [item for item in held if item.key not in known]
 
 
 def ready_queues(*, using: str) -> list[str]:
     """Return the names of the queues that have ready jobs; the cost is per queue, not per job."""
     with connections[using].cursor() as cursor:
-        cursor.execute(sql.READY_QUEUES)
+        cursor.execute(claiming.READY_QUEUES)
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -186,12 +137,11 @@ def push(leases: Sequence[Lease], *, using: str) -> Renewal:
         return Renewal()
     with connections[using].cursor() as cursor:
         cursor.execute(
-            sql.RENEW,
+            claiming.RENEW,
             {
-                "ids": [lease.job_id for lease in asked],
-                "generations": [lease.generation for lease in asked],
+                **columns(asked),
                 "leases": [lease.duration for lease in asked],
-                "stricts": [lease.fencing == Fencing.STRICT for lease in asked],
+                "stricts": [lease.is_strict for lease in asked],
             },
         )
         rows = cursor.fetchall()
@@ -206,29 +156,6 @@ def push(leases: Sequence[Lease], *, using: str) -> Renewal:
     )
 
 
-def sort_out(leases: Sequence[Lease], action: Action, *, using: str) -> list[Refused | None]:
-    """Say of each lease whose write changed nothing how it was refused; None if it still owns its job."""
-    if not leases:
-        return []
-    seen = observe([lease.key for lease in leases], using=using)
-    return [_judged(lease, action, seen.get(lease.key)) for lease in leases]
-
-
-def _judged(lease: Lease, action: Action, row: Observed | None) -> Refused | None:
-    strict = lease.fencing == Fencing.STRICT
-    verdict = judge(row, generation=lease.generation, action=action, strict=strict)
-    if verdict is None:
-        return None
-    return Refused(
-        job_id=lease.job_id,
-        generation=lease.generation,
-        action=action,
-        worker=lease.worker,
-        verdict=verdict,
-        observed=row,
-    )
-
-
 @lru_cache
 def _claim_statement(using: str) -> str:
     """Compile the candidates with the alias's compiler and embed them in the claim.
@@ -240,7 +167,7 @@ def _claim_statement(using: str) -> str:
         query = Job.objects.using(using).candidates().query
         text, values = query.get_compiler(using=using).as_sql()
     candidates = text % tuple(Literal(value).as_string() for value in values)
-    return sql.CLAIM.format(candidates=candidates)
+    return claiming.CLAIM.format(candidates=candidates)
 
 
 def _leases(
@@ -250,10 +177,3 @@ def _leases(
         cursor.execute(statement, given)
         rows = cursor.fetchall()
     return [Lease._make((*row, worker, duration, Fencing.TOKEN)) for row in rows]
-
-
-def __getattr__(name: str) -> Any:
-    """Offer the other half of a lease's life here too: it lives a floor above, hence so late."""
-    if name in ("complete", "fail", "release"):
-        return getattr(import_module("django_pgqueue.outcomes"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

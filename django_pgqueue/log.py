@@ -19,3 +19,12 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
 
 
 logger = _Logger(logging.getLogger("django_pgqueue"))
+
+
+_FIELDS = ("job_id", "generation", "task", "queue", "worker")
+
+
+def about(event: str, job: object = None) -> dict[str, Any]:
+    """Return the `extra` of a line: its event, and whose job it is about (a lease, say); never a payload."""
+    found = ((name, getattr(job, name, None)) for name in _FIELDS)
+    return {"event": event, **{name: value for name, value in found if value is not None}}

@@ -18,13 +18,10 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from .states import LIVE_STATES, Action, State
+from .states import LAST_GENERATION, LIVE_STATES, Action, State
 
 if TYPE_CHECKING:
     from .models import Job  # a floor above, for types only
-
-# Past this a claim could not raise the number any more: such a row is left alone instead of failing the batch.
-LAST_GENERATION = 2**63 - 2
 
 
 class Negated(Func):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime
 from functools import lru_cache
 from types import FunctionType
-from typing import Any
+from typing import Any, overload
 
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends
-from .leases import Lease
+from .lease import Lease
 from .models import Failure, Job
 from .payloads import arguments_in
 from .states import State
@@ -115,6 +116,14 @@ def sender_of(alias: str) -> type | None:
     return type(task_backends[alias]) if alias in task_backends else None
 
 
+def _forget_senders(*, setting: str, **kwargs: Any) -> None:
+    if setting == "TASKS":
+        sender_of.cache_clear()
+
+
+setting_changed.connect(_forget_senders, dispatch_uid="django_pgqueue.results")
+
+
 def result_of_lease(
     lease: Lease,
     *,
@@ -145,3 +154,30 @@ def result_of_lease(
     )
     object.__setattr__(result, "_return_value", value)
     return result
+
+
+class EnqueuedMany(Sequence[TaskResult]):
+    """The results of jobs that were enqueued together, in order; each is read when it is looked at."""
+
+    def __init__(self, ids: Sequence[int], get_result: Callable[[str], TaskResult]) -> None:
+        self._ids = ids
+        self._get_result = get_result
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids of the jobs, in order."""
+        return self._ids
+
+    @overload
+    def __getitem__(self, index: int) -> TaskResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EnqueuedMany: ...
+
+    def __getitem__(self, index: int | slice) -> TaskResult | EnqueuedMany:
+        if isinstance(index, slice):
+            return EnqueuedMany(self._ids[index], self._get_result)
+        return self._get_result(str(self._ids[index]))

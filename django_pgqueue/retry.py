@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from .bounds import RETRY_DELAY
 from .exceptions import DoNotRetry, InvalidPayload
-
-LONGEST = timedelta(days=3650)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +27,9 @@ class Backoff:
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        if not timedelta(0) <= self.base <= self.cap <= LONGEST:
+        if not timedelta(0) <= self.base <= self.cap <= RETRY_DELAY.most:
             raise ValueError(
-                f"Backoff needs 0 <= base <= cap <= {LONGEST.days} days, not {self.base}, {self.cap}"
+                f"Backoff needs 0 <= base <= cap <= {RETRY_DELAY.most.days} days, not {self.base}, {self.cap}"
             )
         if not (math.isfinite(self.factor) and self.factor >= 1):
             raise ValueError(f"Backoff factor must be a finite number of at least 1, not {self.factor}")
@@ -75,6 +74,6 @@ def next_delay(
         delay = policy(attempt, exception)
         if delay is None:
             return None
-        return min(max(delay, timedelta(0)), LONGEST)
+        return min(max(delay, timedelta(0)), RETRY_DELAY.most)
     except BaseException:  # the user's policy may raise anything
         return Backoff().delay(attempt)

@@ -1,9 +1,17 @@
-"""The queue's words as values: states, verdicts, actions and kinds of failure."""
+"""The queue's words as values: states, verdicts, actions and kinds of failure; and the limits of its columns."""
 
 from __future__ import annotations
 
 from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
+
+MAX_QUEUE_NAME = 100
+MAX_UNIQUE_KEY = 255
+MAX_TASK_PATH = 500
+MAX_EFFECT_KEY = 200
+LARGEST_ID = 2**63 - 1
+# Past this a claim could not raise the number any more: such a row is left alone instead of failing the batch.
+LAST_GENERATION = LARGEST_ID - 1
 
 
 class State(TextChoices):
@@ -63,3 +71,11 @@ class Fencing(TextChoices):
 
     TOKEN = "token", _("token")
     STRICT = "strict", _("strict")
+
+
+def as_id(value: object) -> int | None:
+    """Return the id that `value`, a whole number or its digits, is; None if it can be no row's."""
+    text = str(value) if isinstance(value, str | int) else ""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(LARGEST_ID)):
+        return None
+    return int(text) if int(text) <= LARGEST_ID else None

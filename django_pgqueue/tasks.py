@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, cast, overload
 
 from asgiref.sync import sync_to_async
 
+from .bounds import LEASE, MAX_ATTEMPTS, RUN_AFTER, TIMEOUT
 from .compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
@@ -18,7 +19,9 @@ from .compat import (
     TaskResult,
     task_backends,
 )
+from .payloads import storable
 from .retry import RetryPolicy
+from .states import MAX_QUEUE_NAME, MAX_TASK_PATH, MAX_UNIQUE_KEY, Fencing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +153,63 @@ def task(
         return cast(PgTask, made)
 
     return wrap(function) if function is not None else wrap
+
+
+def check_task(task: Task) -> None:
+    """Refuse a task that the queue cannot run. Raises InvalidTask, naming the option and its value."""
+    if isinstance(task.priority, bool) or not isinstance(task.priority, int):
+        raise InvalidTask(f"priority must be a whole number, not {task.priority!r}.")
+    _check_run_after(task.run_after)
+    _check_length("queue_name", task.queue_name, MAX_QUEUE_NAME)
+    if isinstance(task, PgTask):
+        _check_own_options(task)
+
+
+def check_path(task: Task) -> None:
+    """Refuse a task whose path does not fit its column. Raises InvalidTask."""
+    _check_length("the task's path", task.module_path, MAX_TASK_PATH)
+
+
+def _check_run_after(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        cure = (
+            " (a day is not an instant: give the time and the time zone)" if isinstance(value, date) else ""
+        )
+        raise InvalidTask(f"run_after must be an aware datetime or a timedelta, not {value!r}{cure}.")
+
+
+def _check_length(name: str, value: object, limit: int) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidTask(f"{name} must be a non-empty string, not {value!r}.")
+    if len(value) > limit or storable(value, limit) != value:
+        raise InvalidTask(f"{name} must be at most {limit} storable characters, not {value[:60]!r}….")
+
+
+def _check_own_options(task: PgTask) -> None:
+    attempts = task.max_attempts
+    if attempts is not None and (
+        isinstance(attempts, bool) or not isinstance(attempts, int) or not MAX_ATTEMPTS.holds(attempts)
+    ):
+        raise InvalidTask(f"max_attempts must be between 1 and {MAX_ATTEMPTS.most}, not {attempts!r}.")
+    for name, bound in (("lease", LEASE), ("timeout", TIMEOUT), ("delay", RUN_AFTER)):
+        value = getattr(task, name)
+        if value is not None and (not isinstance(value, timedelta) or value > bound.most):
+            raise InvalidTask(f"{name} must be a timedelta of at most {bound.most.days} days, not {value!r}.")
+        if value is not None and name != "delay" and value < bound.least:
+            raise InvalidTask(
+                f"{name} must be at least {bound.least.total_seconds():g} seconds, not {value!r}."
+            )
+    if not (isinstance(task.no_retry, tuple) and all(_is_exception_class(item) for item in task.no_retry)):
+        raise InvalidTask(f"no_retry must be a tuple of exception classes, not {task.no_retry!r}.")
+    if task.fencing is not None and task.fencing not in Fencing.values:
+        raise InvalidTask(f"fencing must be one of {', '.join(Fencing.values)}, not {task.fencing!r}.")
+    if task.unique_key is not None:
+        _check_length("unique_key", task.unique_key, MAX_UNIQUE_KEY)
+    if task.retry is not None and not callable(task.retry) and not hasattr(task.retry, "delay"):
+        raise InvalidTask(f"retry must be a Backoff or a callable, not {task.retry!r}.")
+
+
+def _is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)

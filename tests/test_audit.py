@@ -11,8 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import InternalError, connection, transaction
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.audit import INVARIANTS, MOST_IDS, audit
+from django_pgqueue.bounds import RETRY_DELAY
 from django_pgqueue.models import Effect, Failure, Job, Rejection
 from tests.races.tools import claim_one, expire, new_job, new_jobs, reclaimed
 
@@ -115,7 +116,7 @@ def busy_queue() -> None:
     """Leave one job in every state, by every way in which workers and operators bring it there."""
     for delay in (None, 0):
         new_job(max_attempts=2)
-        outcomes.fail(claim_one("A"), ValueError(), delay=None if delay is None else outcomes.endings.LONGEST)
+        outcomes.fail(claim_one("A"), ValueError(), delay=None if delay is None else RETRY_DELAY.most)
     new_job(unique_key="k")
     outcomes.complete(claim_one("A"), {"x": 1})
     new_job(unique_key="k")
@@ -128,11 +129,11 @@ def busy_queue() -> None:
     outcomes.release(claim_one("A"))
     outcomes.cancel(claim_one("A").job_id)
     expire(*Job.objects.filter(state="running").values_list("pk", flat=True))
-    outcomes.exhaust()
+    upkeep.exhaust()
     new_job(max_attempts=1)
     spent = claim_one("A")
     expire(spent.job_id)
-    outcomes.exhaust()
+    upkeep.exhaust()
     outcomes.retry(spent.job_id)
     outcomes.cancel(new_job())
     new_jobs(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.rejections import queue_database
+from django_pgqueue.database import queue_database
 
 BACKEND = "django_pgqueue.backend.PgQueueBackend"
 

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 from django_pgqueue import InvalidPayload, task
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_enqueued
-from django_pgqueue.enqueueing import promote
 from django_pgqueue.leases import claim
 from django_pgqueue.models import Job
 from django_pgqueue.outcomes import complete
 from django_pgqueue.payloads import MAX_PAYLOAD_BYTES
 from django_pgqueue.states import State, Verdict
+from django_pgqueue.upkeep import promote
 from testproject.shop.models import Order
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from django.db import OperationalError, connection, transaction
 
 from django_pgqueue import hints, task
 from django_pgqueue.models import Job
-from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.services.listener import Listener
 from testproject.shop.models import Order
 from tests.processes.conftest import stage
 from tests.processes.stage import Stage

@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.models import Failure, Job
-from django_pgqueue.querysets import LAST_GENERATION
-from django_pgqueue.states import Verdict
-from django_pgqueue.worker.selection import Selection
+from django_pgqueue.states import LAST_GENERATION, Verdict
+from django_pgqueue.worker.loop.claimer import Selection
 from tests.races.tools import claim_one, expire, new_job, new_jobs, row, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -132,7 +131,7 @@ def test_the_limit_holds_under_stale_statistics_where_a_plain_subquery_takes_far
         assert len(leases.reclaim(worker="B", limit=5)) == 5
         Job.objects.running().update(max_attempts=1)
         expire(*Job.objects.running().values_list("pk", flat=True))
-        assert len(outcomes.exhaust(limit=5)) == 5
+        assert len(upkeep.exhaust(limit=5)) == 5
 
 
 def test_a_reclaim_takes_expired_jobs_of_its_queues_and_not_of_excluded_ones():
@@ -219,7 +218,7 @@ def test_an_expired_row_at_the_last_generation_ends_instead_of_running_for_ever(
     claim_one()
     expire(job_id)
     assert leases.reclaim(worker="B") == []
-    assert [spent.state for spent in outcomes.exhaust()] == ["failed"]
+    assert [spent.state for spent in upkeep.exhaust()] == ["failed"]
     assert "cannot be claimed again" in Failure.objects.get().message
 
 
@@ -261,4 +260,4 @@ def test_no_more_than_one_round_trip_claims_and_one_renews(django_assert_num_que
     with django_assert_num_queries(1):
         leases.renew(held)
     with django_assert_num_queries(3), transaction.atomic():
-        outcomes.end([outcomes.completed(lease) for lease in held], using="default")
+        outcomes.end([outcomes.Ending.done(lease) for lease in held], using="default")

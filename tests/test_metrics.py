@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import REGISTRY
 
-from django_pgqueue import leases
+from django_pgqueue import leases, outcomes
 from django_pgqueue.models import Job
 
 
@@ -20,7 +20,7 @@ def test_a_refused_completion_is_counted_and_an_accepted_one_is_not():
     Job.objects.update(lease_until="2020-01-01T00:00:00Z")
     (second,) = leases.reclaim(worker="B")
     before = count("complete", "superseded")
-    assert leases.complete(first) == "superseded"
+    assert outcomes.complete(first) == "superseded"
     assert count("complete", "superseded") == before + 1
-    assert leases.complete(second) == "accepted"
+    assert outcomes.complete(second) == "accepted"
     assert count("complete", "accepted") == 0

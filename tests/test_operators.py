@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.enqueueing import Request, enqueue
 from django_pgqueue.models import Failure, Job
 from django_pgqueue.states import FINISHED_STATES, LIVE_STATES, State, Verdict
@@ -107,7 +107,7 @@ def test_between_a_retry_and_the_next_claim_the_old_owner_is_refused():
     job_id = new_job(max_attempts=1)
     lease = claim_one()
     expire(job_id)
-    outcomes.exhaust()
+    upkeep.exhaust()
     outcomes.retry(job_id)
     assert outcomes.complete(lease) == Verdict.NOT_RUNNING
     assert outcomes.fail(lease, ValueError()) == Verdict.NOT_RUNNING
@@ -148,7 +148,7 @@ def test_a_job_to_be_cancelled_whose_worker_died_is_not_started_again():
     outcomes.cancel(job_id)
     expire(job_id)
     assert leases.reclaim(worker="B") == []
-    assert [spent.state for spent in outcomes.exhaust()] == ["cancelled"]
+    assert [spent.state for spent in upkeep.exhaust()] == ["cancelled"]
 
 
 def test_run_now_ends_a_wait_for_a_retry_too_and_keeps_the_used_attempts():
@@ -176,7 +176,7 @@ def end_as(state, job_id):
     if state == "exhausted":
         claim_one()
         expire(job_id)
-        outcomes.exhaust()
+        upkeep.exhaust()
     elif state == "cancelled":
         outcomes.cancel(job_id)
     elif state == "failed":

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.exceptions import InvalidPayload
 from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.signals import completion_rejected
@@ -70,7 +70,7 @@ def spend(lease):
     """Let the lease of a last attempt run out and the job end of it."""
     Job.objects.filter(pk=lease.job_id).update(max_attempts=lease.attempt)
     expire(lease.job_id)
-    (spent,) = outcomes.exhaust()
+    (spent,) = upkeep.exhaust()
     return spent
 
 
@@ -371,7 +371,7 @@ def test_a_job_that_ends_in_spite_of_a_requested_cancellation_has_ended_so(endin
 def test_an_owner_that_confirms_a_cancellation_leaves_a_failure_of_that_kind(lease):
     outcomes.cancel(lease.job_id)
     error = outcomes.endings.render_exception(ValueError("told to stop"))
-    (reply,) = end_batch([outcomes.failed(lease, error, None, "cancelled")])
+    (reply,) = end_batch([outcomes.Ending.failed(lease, error, None, "cancelled")])
     assert (reply.verdict, reply.state) == ("accepted", "cancelled")
     assert Failure.objects.get().kind == "cancelled"
 
@@ -382,10 +382,10 @@ def test_exhaustion_fails_spent_jobs_and_cancels_those_that_were_to_be_cancelled
     Job.objects.filter(pk=spent).update(max_attempts=1)
     leases.claim(worker="A", limit=4)
     outcomes.cancel(cancelled)
-    assert outcomes.exhaust() == []
+    assert upkeep.exhaust() == []
     expire(spent, cancelled, left)
 
-    ended = {item.job_id: item.state for item in outcomes.exhaust()}
+    ended = {item.job_id: item.state for item in upkeep.exhaust()}
     assert ended == {spent: "failed", cancelled: "cancelled"}
     for job_id, state in ended.items():
         job = row(job_id)
@@ -396,7 +396,7 @@ def test_exhaustion_fails_spent_jobs_and_cancels_those_that_were_to_be_cancelled
     assert (by_job[spent].kind, by_job[spent].worker, by_job[spent].generation) == ("lease_expired", "A", 1)
     assert "the last of 1 attempts" in by_job[spent].message
     assert "cancellation had been requested" in by_job[cancelled].message
-    assert outcomes.exhaust() == []
+    assert upkeep.exhaust() == []
     assert (row(left).state, row(live).state) == ("running", "running")
 
 
@@ -405,7 +405,7 @@ def test_a_write_after_the_lease_s_end_had_confirmed_a_cancellation_is_refused(a
     """It was not this write that ended the job, so it is not "already accepted"."""
     outcomes.cancel(lease.job_id)
     expire(lease.job_id)
-    assert outcomes.exhaust()[0].state == "cancelled"
+    assert upkeep.exhaust()[0].state == "cancelled"
     assert WRITES[action](lease) == Verdict.NOT_RUNNING
     rejection = only_rejection(lease.job_id)
     assert (rejection.action, rejection.seen_state) == (action, "cancelled")
@@ -441,7 +441,7 @@ def test_a_batch_gives_each_its_own_verdict():
     release(ended)
     row(gone.job_id).delete()
 
-    asked = [outcomes.completed(item) for item in (gone, ended, late, moved, twice, good)]
+    asked = [outcomes.Ending.done(item) for item in (gone, ended, late, moved, twice, good)]
     replies = {reply.ending.lease.job_id: str(reply.verdict) for reply in end_batch(asked)}
     assert [replies[job_id] for job_id in ids] == [
         "accepted",

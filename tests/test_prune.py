@@ -209,8 +209,8 @@ def test_the_command_prunes_by_the_backends_options_and_says_how_many(settings):
 def test_a_worker_prunes_by_itself(settings):
     ended("done", 2 * DAY, 3)
     from django_pgqueue.conf import Options
-    from django_pgqueue.worker import Worker as RunningWorker
     from django_pgqueue.worker.settings import WorkerSettings
+    from django_pgqueue.worker.worker import Worker as RunningWorker
     from testproject.waiting import wait_until
     from tests.races.tools import PATIENCE, InThread
 

@@ -158,7 +158,7 @@ def test_a_refused_heartbeat_is_a_lost_lease_and_told_as_that_once(lease, told, 
     try:
         reclaimed(lease)
         with caplog.at_level(logging.DEBUG, "django_pgqueue"), beating(holding):
-            wait_until(lambda: holding.lost, "the heartbeat has learned of it", within=PATIENCE)
+            wait_until(lambda: holding.trust.lost, "the heartbeat has learned of it", within=PATIENCE)
             wait_until(lambda: lost, "receivers were told", within=PATIENCE)
     finally:
         lease_lost.disconnect(receive)

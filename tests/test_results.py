@@ -16,8 +16,9 @@ from django_pgqueue import Backoff, DoNotRetry, JobContext, Snooze, task
 from django_pgqueue.compat import TaskResult, TaskResultStatus, task_backends
 from django_pgqueue.leases import claim, reclaim
 from django_pgqueue.models import Failure, Job, Rejection
-from django_pgqueue.outcomes import cancel, complete, exhaust, fail, release, retry
+from django_pgqueue.outcomes import cancel, complete, fail, release, retry
 from django_pgqueue.states import FINISHED_STATES, Kind, State, Verdict
+from django_pgqueue.upkeep import exhaust
 from testproject.shop.models import Order
 
 WORKER = "somebody-1"

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from django_pgqueue.bounds import RETRY_DELAY
 from django_pgqueue.exceptions import DoNotRetry, InvalidPayload
-from django_pgqueue.retry import LONGEST, Backoff, next_delay
+from django_pgqueue.retry import Backoff, next_delay
 
 SECOND = timedelta(seconds=1)
 STEADY = Backoff(base=SECOND, cap=timedelta(hours=1), factor=2, jitter=0)
@@ -52,7 +53,7 @@ def test_a_factor_of_one_is_a_constant_wait(attempt):
         {"base": timedelta(seconds=-1)},
         {"base": timedelta(hours=2), "cap": timedelta(hours=1)},
         {"cap": timedelta(seconds=-1)},
-        {"cap": LONGEST + SECOND},
+        {"cap": RETRY_DELAY.most + SECOND},
         {"cap": timedelta.max},
         {"factor": 0.99},
         {"factor": -2},
@@ -155,7 +156,7 @@ def test_a_policy_that_raises_or_answers_nonsense_gives_the_usual_backoff(policy
     [
         (timedelta(seconds=-5), timedelta(0)),
         (timedelta.min, timedelta(0)),
-        (timedelta.max, LONGEST),
+        (timedelta.max, RETRY_DELAY.most),
         (timedelta(0), timedelta(0)),
     ],
 )

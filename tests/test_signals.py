@@ -268,12 +268,12 @@ def test_under_djangos_own_logging_a_signal_is_heard_only_if_its_line_is_written
     logger = logging.Logger("django.tasks", logging.INFO)
     logger.handlers = [console, mail]
     monkeypatch.setattr(compat, "_LOGGER", logger)
-    assert compat.is_heard(compat.task_finished, level) is heard
+    assert signals.is_heard(compat.task_finished, level) is heard
 
 
 def test_a_logger_without_any_handler_writes_warnings_only(monkeypatch) -> None:
     import django_pgqueue.compat as compat
 
     monkeypatch.setattr(compat, "_LOGGER", logging.Logger("bare", logging.INFO))
-    assert not compat.is_heard(compat.task_finished, logging.INFO)
-    assert compat.is_heard(compat.task_finished, logging.ERROR)
+    assert not signals.is_heard(compat.task_finished, logging.INFO)
+    assert signals.is_heard(compat.task_finished, logging.ERROR)

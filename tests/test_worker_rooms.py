@@ -11,13 +11,14 @@ import pytest
 from django.db import connection, connections, transaction
 from django.dispatch import Signal
 
-from django_pgqueue import leases, task
-from django_pgqueue.context import Holding
+from django_pgqueue import leases, outcomes, task
+from django_pgqueue.holding import Holding
+from django_pgqueue.lease import Lease
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.signals import tell
-from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.hygiene import _SESSION, Hygiene
-from django_pgqueue.worker.selection import Selection
+from django_pgqueue.worker.loop.claimer import Selection
+from django_pgqueue.worker.running.cleaning import _SESSION, Cleaning
+from django_pgqueue.worker.running.coroutines import Coroutines
 
 
 @task
@@ -25,12 +26,12 @@ def nothing() -> None:
     """Do nothing."""
 
 
-def claim_one() -> leases.Lease:
+def claim_one() -> Lease:
     (lease,) = leases.claim(worker="A")
     return lease
 
 
-def hold(lease: leases.Lease) -> Holding:
+def hold(lease: Lease) -> Holding:
     return Holding(lease, sent_at=0.0, stopping=threading.Event(), using="default")
 
 
@@ -40,14 +41,16 @@ def hold(lease: leases.Lease) -> Holding:
 @pytest.mark.parametrize("looks_up_each_time", [True, False])
 def test_no_queue_is_first_more_often_than_another(monkeypatch, looks_up_each_time: bool) -> None:
     """124, and the reports on starved queues: also where each claim looks the names up anew."""
-    monkeypatch.setattr("django_pgqueue.worker.selection.CACHE_SECONDS", -1.0 if looks_up_each_time else 60.0)
+    monkeypatch.setattr(
+        "django_pgqueue.worker.loop.claimer.CACHE_SECONDS", -1.0 if looks_up_each_time else 60.0
+    )
     selection = Selection(None, frozenset(), look_up=lambda: ["a", "b", "c"])
     first = [selection.queues()[0] for _ in range(30)]
     assert {name: first.count(name) for name in "abc"} == {"a": 10, "b": 10, "c": 10}
 
 
-def claimed_from(queue: str) -> leases.Lease:
-    return leases.Lease(
+def claimed_from(queue: str) -> Lease:
+    return Lease(
         job_id=1, generation=1, attempt=1, max_attempts=1, task="t", queue=queue, priority=0, backend="default",
         payload="{}", worker="w", worker_ids=["w"], enqueued_at=datetime.now(UTC), started_at=None, claimed_at=None,
         duration=timedelta(seconds=30),
@@ -112,14 +115,14 @@ def test_the_first_connection_that_a_job_opens_is_cleaned_also_of_an_alias_that_
     left = []
 
     def body() -> None:
-        hygiene = Hygiene(name="a job")
-        hygiene.before()
+        cleaning = Cleaning(name="a job")
+        cleaning.before()
         connections.databases[alias] = connections.databases["default"]
         connections[alias].set_autocommit(False)
         connections[alias].cursor().execute("SELECT 1")
-        hygiene.after()
+        cleaning.after()
         left.append(connections[alias].connection)
-        hygiene.close()
+        cleaning.close()
 
     known = set(connections.databases)
     try:
@@ -171,7 +174,7 @@ def test_a_job_inside_its_own_completion_can_still_be_overdue() -> None:
 
     nothing.enqueue()
     holding = hold(claim_one())
-    holding.timeout, holding.started = 0.0, 0.0
+    holding.run.timeout, holding.run.started = 0.0, 0.0
     with completing(holding):
         assert holding.is_overdue
     assert not holding.is_overdue
@@ -188,7 +191,7 @@ def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
         raise SystemExit(3)
 
     async def run(holding: Holding) -> None:
-        if holding.timeout:
+        if holding.run.timeout:
             left = asyncio.get_running_loop().create_task(leave())
             await asyncio.sleep(0.05)
             assert isinstance(left.exception(), SystemExit)  # else asyncio logs it whenever it is collected
@@ -198,7 +201,7 @@ def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
     try:
         for leaves in (True, False):
             holding = hold(now)
-            holding.timeout = 1.0 if leaves else None
+            holding.run.timeout = 1.0 if leaves else None
             over = threading.Event()
             coroutines.take(holding, lambda ending, over=over: over.set())
             assert over.wait(10)
@@ -229,7 +232,7 @@ def test_a_rolled_back_caller_leaves_a_refusal_on_record() -> None:
     Job.objects.update(lease_until="2020-01-01T00:00:00Z")
     leases.reclaim(worker="B")
     with transaction.atomic():
-        assert leases.complete(first) == "superseded"
+        assert outcomes.complete(first) == "superseded"
         transaction.set_rollback(True)
     assert Rejection.objects.get().action == "complete"
 
@@ -239,7 +242,7 @@ def test_after_a_timeout_no_function_of_the_users_is_asked() -> None:
     """48: the loop decides there, and may not run a user's code."""
     from django_pgqueue import Backoff
     from django_pgqueue.conf import Options
-    from django_pgqueue.worker.execution import Execution
+    from django_pgqueue.worker.running.execution import Execution
 
     asked = []
 
@@ -249,9 +252,9 @@ def test_after_a_timeout_no_function_of_the_users_is_asked() -> None:
 
     nothing.enqueue()
     holding = hold(claim_one())
-    holding.retry, holding.timeout = policy, 1.0
+    holding.run.retry, holding.run.timeout = policy, 1.0
     backoff = Backoff(base=timedelta(seconds=7), jitter=0)
-    execution = Execution(Options(backoff=backoff), adopted=lambda holding: None)
+    execution = Execution(Options(backoff=backoff), on_options=lambda holding: None)
     assert execution.timed_out(holding).delay == timedelta(seconds=7)
     assert execution.crashed(holding, "gone").delay == timedelta(seconds=7)
     assert asked == []

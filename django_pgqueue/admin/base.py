@@ -13,9 +13,9 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 
-from ..rejections import queue_database
+from ..database import queue_database
+from ..states import as_id
 from .changelist import BoundedChangeList
-from .filters import as_id
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -55,7 +55,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
     def is_bounded(self, chosen: Mapping[str, str], term: str) -> bool:
         """Whether an index bounds the work for these filters and this search, so that all rows can be asked for."""
-        return as_id(term) is not None or "job" in chosen
+        return as_id(term.strip()) is not None or "job" in chosen
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the change list class."""

@@ -14,10 +14,10 @@ from django.db.models.deletion import Collector
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..database import queue_database
 from ..models import Failure, Job
-from ..rejections import queue_database
 from ..states import State
-from .operations import LOCK_WAIT, LONGEST
+from .operations import LOCK_WAIT, LONGEST_REQUEST
 
 BATCH = 500
 COUNTED_FAILURES = 1_000
@@ -37,7 +37,7 @@ def delete(
     job_ids: Sequence[int],
     *,
     before: Callable[[Any], object] = lambda jobs: None,
-    longest: timedelta = LONGEST,
+    longest: timedelta = LONGEST_REQUEST,
 ) -> Deleted:
     """Delete the jobs with their failures, a batch per transaction; rows that someone has locked are left.
 

@@ -12,10 +12,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Failure
-from ..states import Kind
+from ..states import Kind, as_id
 from . import columns, job_columns
 from .base import ReadOnlyAdmin
-from .filters import BeforeFilter, JobFilter, WordFilter, as_id
+from .filters import BeforeFilter, JobFilter, WordFilter
 
 SHOWN_TRACEBACK = 100_000
 

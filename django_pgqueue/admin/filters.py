@@ -13,16 +13,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from ..states import as_id
+
 BEFORE = "before"
-LARGEST_ID = 2**63 - 1
-
-
-def as_id(text: str) -> int | None:
-    """Return the id that `text` is, None if it is anything else."""
-    text = text.strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_ID))):
-        return None
-    return int(text) if int(text) <= LARGEST_ID else None
 
 
 class WordFilter(admin.SimpleListFilter):
@@ -59,7 +52,7 @@ class NumberFilter(WordFilter):
         value = self.value()
         if value is None:
             return None
-        number = as_id(value)
+        number = as_id(str(value).strip())
         if number is None:
             raise IncorrectLookupParameters(f"{self.parameter_name} must be an id, not {value[:50]!r}")
         return number

@@ -9,9 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from .. import conf, sql
+from .. import conf
+from ..database import queue_database
 from ..models import Job
-from ..rejections import queue_database
+from ..sql.claiming import READY_QUEUES
 from ..states import State
 from .filters import WordFilter
 
@@ -57,7 +58,7 @@ class QueueFilter(WordFilter):
 
     def _ready(self) -> set[str]:
         with connections[queue_database()].cursor() as cursor:
-            cursor.execute(f"{sql.READY_QUEUES} LIMIT %s", [MAX_QUEUES])
+            cursor.execute(f"{READY_QUEUES} LIMIT %s", [MAX_QUEUES])
             return {name for (name,) in cursor.fetchall()}
 
     def _recent(self) -> set[str]:

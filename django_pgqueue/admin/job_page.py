@@ -10,8 +10,8 @@ from django.db.models import Case, F, IntegerField, TextField, Value, When
 from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
+from ..database import queue_database
 from ..models import Job
-from ..rejections import queue_database
 from ..states import FINISHED_STATES, LIVE_STATES, State
 from . import json_text, operations, timeline
 from .columns import admin_url, cut

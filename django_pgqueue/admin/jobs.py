@@ -17,13 +17,13 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..database import queue_database
 from ..models import Job, Rejection
 from ..querysets import count_of
-from ..rejections import queue_database
-from ..states import Action, State
+from ..states import Action, State, as_id
 from . import columns, deletion, job_actions, job_columns, job_page, json_text, operations
 from .base import ReadOnlyAdmin
-from .filters import BeforeFilter, as_id
+from .filters import BeforeFilter
 from .job_filters import QueueFilter, StateFilter
 from .timeline import LastItem
 
@@ -125,7 +125,7 @@ class JobAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         """Find one job by its id, or jobs by a part of their task's path."""
-        job_id = as_id(search_term)
+        job_id = as_id(search_term.strip())
         if job_id is not None:
             return queryset.filter(pk=job_id), False
         term = search_term.strip()
@@ -134,7 +134,7 @@ class JobAdmin(ReadOnlyAdmin):
     def is_bounded(self, chosen: Mapping[str, str], term: str) -> bool:
         """Whether an index bounds the work: for an id, the running jobs, and waiting ones that nothing else narrows."""
         state = chosen.get("state")
-        if as_id(term) is not None or state in (State.RUNNING, StateFilter.expired):
+        if as_id(term.strip()) is not None or state in (State.RUNNING, StateFilter.expired):
             return True
         return not term and (state == State.READY or (state == State.SCHEDULED and "queue" not in chosen))
 

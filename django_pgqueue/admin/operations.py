@@ -18,15 +18,16 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from ..database import queue_database
+from ..faults import sqlstate
 from ..models import Job
 from ..outcomes import operators
 from ..outcomes.operators import Reply
-from ..rejections import queue_database
+from ..states import as_id
 from .changelist import LISTED
-from .filters import as_id
 
 # A web server kills a request after 30 s as a rule; what was not reached by then is reported instead.
-LONGEST = timedelta(seconds=20)
+LONGEST_REQUEST = timedelta(seconds=20)
 # A running job may hold its own row (in `context.fence()`, or for its whole run if it is transactional).
 LOCK_WAIT = "1s"
 
@@ -68,7 +69,7 @@ def chosen_ids(request: HttpRequest, visible: QuerySet[Any], listed: QuerySet[An
     return sorted(visible.filter(pk__in=ticked).values_list("pk", flat=True))
 
 
-def apply(verb: Verb, job_ids: Iterable[int], *, longest: timedelta = LONGEST) -> Tally:
+def apply(verb: Verb, job_ids: Iterable[int], *, longest: timedelta = LONGEST_REQUEST) -> Tally:
     """Do `verb` to each job, in a transaction of its own, until `longest` has passed."""
     using = queue_database()
     tally = Tally()
@@ -101,7 +102,7 @@ def _one(verb: Verb, job_id: int, using: str) -> Reply:
 
 def is_locked(error: OperationalError) -> bool:
     """Whether a lock was not to be had in LOCK_WAIT (lock_not_available)."""
-    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+    return sqlstate(error) == "55P03"
 
 
 def log(request: HttpRequest, verb: Verb, job_ids: Sequence[int]) -> None:

@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..models import Rejection
-from ..states import Action, State, Verdict
+from ..states import Action, State, Verdict, as_id
 from . import columns
 from .base import ReadOnlyAdmin
 from .durations import spoken
-from .filters import BeforeFilter, JobFilter, WordFilter, as_id
+from .filters import BeforeFilter, JobFilter, WordFilter
 
 
 @admin.display(description=gettext_lazy("verdict"))

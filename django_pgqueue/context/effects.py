@@ -6,19 +6,17 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ..holding import Holding
 from ..models import Effect
 from ..payloads import encode_result
-from ..states import Action
+from ..states import MAX_EFFECT_KEY, Action
 from .fence import fenced
-from .holding import Holding
-
-MAX_KEY = 200
 
 
 def saved(holding: Holding, key: str) -> tuple[bool, Any]:
     """Return (True, result) of an effect that this job has already had under `key`, else (False, None)."""
-    if not key or len(key) > MAX_KEY:
-        raise ValueError(f"the key of an effect must have 1 to {MAX_KEY} characters, not {key[:50]!r}")
+    if not key or len(key) > MAX_EFFECT_KEY:
+        raise ValueError(f"the key of an effect must have 1 to {MAX_EFFECT_KEY} characters, not {key[:50]!r}")
     effect = Effect.objects.using(holding.using).filter(job_id=holding.lease.job_id, key=key).first()
     return (False, None) if effect is None else (True, effect.result)
 

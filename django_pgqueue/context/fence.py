@@ -12,14 +12,15 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections, transaction
 
 from ..connections import apart, discard
-from ..exceptions import LeaseLost
-from ..leases import Lease, sort_out
+from ..exceptions import ForeignWrite, LeaseLost
+from ..holding import Holding
+from ..lease import Lease
 from ..models import Job
-from ..outcomes import Ending, completed, end
+from ..outcomes import Ending, end
 from ..payloads import encode_result
 from ..rejections import record
-from ..states import Action, Fencing, Verdict
-from .holding import Holding
+from ..states import Action, Verdict
+from ..verdicts import sort_out
 
 T = TypeVar("T")
 
@@ -27,10 +28,6 @@ T = TypeVar("T")
 _READ = re.compile(
     r"\s*(?:SELECT\b(?!.*\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b)|SHOW\b|EXPLAIN\s+SELECT\b)", re.I | re.S
 )
-
-
-class ForeignWrite(RuntimeError):
-    """A write to another database inside a fenced block, which the fence could not guard."""
 
 
 class Completion:
@@ -97,38 +94,38 @@ def completing(holding: Holding, result: Any = None) -> Iterator[Completion]:
 
     def note() -> None:
         if ending is not None:
-            holding.result = ending.result
-            holding.completed = True
+            holding.run.result = ending.result
+            holding.run.completed = True
             if holding.on_completed is not None:
                 holding.on_completed(holding)
 
-    if holding.closing:
+    if holding.run.closing:
         raise RuntimeError(
             "complete() inside a block that completes the job already: a transactional task, or another "
             "complete(), ends the job by itself. Use fence() there."
         )
-    holding.closing = True
+    holding.run.closing = True
     try:
         with fenced(holding, Action.COMPLETE):
             # Before the block's own callbacks, which may raise: the commit counts, not what comes after it.
             transaction.on_commit(note, using=holding.using)
             yield completion
-            holding.committing = True  # a timeout comes too late from here on
-            ending = completed(holding.lease, encode_result(completion.result))
+            holding.run.committing = True  # a timeout comes too late from here on
+            ending = Ending.done(holding.lease, encode_result(completion.result))
             if not end([ending], using=holding.using, wait=True):
                 raise LeaseLost(*holding.lease.key)  # strict fencing, and the lease ran out inside the block
     except (OperationalError, InterfaceError):
-        if ending is None or nested or holding.completed or not _was_committed(holding):
+        if ending is None or nested or holding.run.completed or not _was_committed(holding):
             raise
         note()
     finally:
-        holding.closing = False
-        holding.committing = False
+        holding.run.closing = False
+        holding.run.committing = False
 
 
 def _hold(lease: Lease, using: str) -> bool:
     jobs = Job.objects.using(using).held_by(lease).select_for_update(no_key=True)
-    if lease.fencing == Fencing.STRICT:
+    if lease.is_strict:
         jobs = jobs.unexpired()
     return bool(jobs.values_list("pk"))
 
@@ -140,7 +137,7 @@ def _refuse(holding: Holding, action: Action) -> LeaseLost:
         (refused,) = sort_out([lease], action, using=holding.using)
         if refused is not None and refused.verdict.is_rejection:
             record([refused], using=holding.using)
-    holding.lost = True
+    holding.trust.lost = True
     return LeaseLost(*lease.key, verdict=refused.verdict if refused else "")
 
 

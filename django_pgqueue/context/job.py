@@ -12,9 +12,9 @@ from asgiref.sync import sync_to_async
 
 from ..compat import TaskContext
 from ..exceptions import JobCancelled, LeaseLost
+from ..holding import Holding
 from .effects import once, save, saved
 from .fence import Block, Completion, completing, fenced
-from .holding import Holding
 
 _KEYS = uuid.UUID("5f0f2c34-5a43-4b7e-9d0f-0a8c3f3f6d11")
 
@@ -63,7 +63,7 @@ class JobContext(TaskContext):  # type: ignore[misc]  # the stubs do not know th
         """Raise LeaseLost or JobCancelled as soon as the worker knows; for long jobs, between steps."""
         if self.holding.may_be_lost:
             raise LeaseLost(self.job_id, self.generation)
-        if self.holding.cancel_requested:
+        if self.holding.trust.cancel_requested:
             raise JobCancelled(self.job_id)
 
     def fence(self) -> Block[None]:

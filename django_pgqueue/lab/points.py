@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import sql
+from ..sql import claiming, ending
 
 
 def _words_of(words: str, *statements: str) -> str:
@@ -12,6 +12,6 @@ def _words_of(words: str, *statements: str) -> str:
     return words
 
 
-CLAIM = _words_of("generation = j.generation + 1", sql.CLAIM, sql.RECLAIM)
-END = _words_of("WITH ending (id, generation", sql.END)
+CLAIM = _words_of("generation = j.generation + 1", claiming.CLAIM, claiming.RECLAIM)
+END = _words_of("WITH ending (id, generation", ending.END)
 EFFECT = 'INSERT INTO "django_pgqueue_effect"'

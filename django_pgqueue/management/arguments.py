@@ -7,22 +7,28 @@ from datetime import timedelta
 
 from django.core.management.base import CommandError
 
+from ..bounds import Bound
+from ..states import MAX_QUEUE_NAME
+
 USAGE = 2
 
 
-def whole_number(option: str, text: str | int, *, least: int, most: int) -> int:
-    """Return the whole number given for `option`. Raises CommandError (exit code 2) outside least…most."""
+def whole_number(option: str, text: str | int, bound: Bound) -> int:
+    """Return the whole number given for `option`. Raises CommandError (exit code 2) outside its bound."""
     try:
         number = int(text)
     except (TypeError, ValueError):
         raise CommandError(f"{option} must be a whole number, not {text!r}", returncode=USAGE) from None
-    if not least <= number <= most:
-        raise CommandError(f"{option} must be between {least} and {most}, not {number}", returncode=USAGE)
+    if not bound.holds(number):
+        raise CommandError(
+            f"{option} must be between {bound.least} and {bound.most}, not {number}", returncode=USAGE
+        )
     return number
 
 
-def seconds(option: str, text: str | float, *, least: float, most: float) -> timedelta:
-    """Return the duration given in seconds for `option`. Raises CommandError (exit code 2) outside least…most."""
+def seconds(option: str, text: str | float, bound: Bound) -> timedelta:
+    """Return the duration given in seconds for `option`. Raises CommandError (exit code 2) outside its bound."""
+    least, most = bound.least.total_seconds(), bound.most.total_seconds()
     try:
         number = float(text)
     except (TypeError, ValueError):
@@ -45,7 +51,7 @@ def queue_names(option: str, text: str) -> list[str] | None:
     if names == ["*"]:
         return None
     for name in names:
-        if not name or "*" in name or "\x00" in name or len(name) > 100:
+        if not name or "*" in name or "\x00" in name or len(name) > MAX_QUEUE_NAME:
             raise CommandError(
                 f"{option} must be * or a comma-separated list of queue names, not {text[:100]!r}",
                 returncode=USAGE,

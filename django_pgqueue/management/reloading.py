@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import autoreload
 
-from ..worker import Worker
+from ..worker.worker import Worker
 
 # The exit code by which Django's reloader asks its parent to start the process again.
 RESTART = 3

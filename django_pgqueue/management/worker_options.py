@@ -8,14 +8,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from .. import bounds
 from ..conf import Options, backend_aliases, queues_of, raw_options, read_options
-from ..rejections import queue_database
-from ..worker import WorkerSettings
-from ..worker.settings import worker_id
+from ..database import queue_database
+from ..worker.settings import PoolKind, WorkerSettings, worker_id
 from .arguments import USAGE, queue_names, seconds, whole_number
-
-LONGEST_LEASE = 365 * 24 * 3600.0
-DAY = 24 * 3600.0
 
 
 def add_worker_arguments(parser: CommandParser) -> None:
@@ -23,13 +20,10 @@ def add_worker_arguments(parser: CommandParser) -> None:
     add = parser.add_argument
     add("--queue-name", default="*", metavar="A,B", help="Queues to work on, or * for every queue (default).")
     add("--exclude-queues", default="", metavar="A,B", help="Queues to leave alone.")
-    add("--concurrency", default="4", metavar="N", help="Jobs run at the same time (default: 4).")
-    add(
-        "--pool",
-        default="threads",
-        metavar="threads|processes",
-        help="What runs the jobs (default: threads).",
-    )
+    slots = bounds.CONCURRENCY.default
+    add("--concurrency", default=slots, metavar="N", help=f"Jobs run at the same time (default: {slots}).")
+    pools = "|".join(PoolKind)
+    add("--pool", default=PoolKind.THREADS, metavar=pools, help="What runs the jobs (default: threads).")
     add("--lease", metavar="SECONDS", help="Length of a lease (default: the LEASE option).")
     add("--interval", metavar="SECONDS", help="Longest pause between polls (default: POLL_INTERVAL).")
     add("--batch", action="store_true", help="Run what is due, then exit.")
@@ -37,7 +31,8 @@ def add_worker_arguments(parser: CommandParser) -> None:
     add("--worker-id", metavar="NAME", help="A name for this worker; a random suffix is added.")
     add("--backend", metavar="ALIAS", help="The backend in TASKS whose options hold.")
     add("--no-listen", action="store_true", help="Poll only: for a transaction-mode pooler.")
-    add("--shutdown-timeout", default="30", metavar="SECONDS", help="Longest drain (default: 30).")
+    drain = bounds.SHUTDOWN_TIMEOUT.default.total_seconds()
+    add("--shutdown-timeout", default=drain, metavar="SECONDS", help=f"Longest drain (default: {drain:g}).")
     add("--reload", action="store_true", help="Restart when code changes, after running jobs have ended.")
     add("--no-reload", action="store_false", dest="reload", help="Do not (default).")
 
@@ -47,13 +42,13 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
     backend, own, using = backend_options(options["backend"])
     lease = own.lease
     if options["lease"] is not None:
-        lease = seconds("--lease", options["lease"], least=0.1, most=LONGEST_LEASE)
+        lease = seconds("--lease", options["lease"], bounds.LEASE)
     interval = own.poll_interval
     if options["interval"] is not None:
-        interval = seconds("--interval", options["interval"], least=0.01, most=DAY)
+        interval = seconds("--interval", options["interval"], bounds.POLL_INTERVAL)
     max_tasks = None
     if options["max_tasks"] is not None:
-        max_tasks = whole_number("--max-tasks", options["max_tasks"], least=1, most=2**31)
+        max_tasks = whole_number("--max-tasks", options["max_tasks"], bounds.MAX_TASKS)
     queues, excluded = _queues(backend, using, options)
     return WorkerSettings(
         using=using,
@@ -62,11 +57,11 @@ def worker_settings(options: dict[str, Any]) -> WorkerSettings:
         id=worker_id(_name(options["worker_id"])),
         queues=queues,
         excluded=excluded,
-        concurrency=whole_number("--concurrency", options["concurrency"], least=1, most=1000),
+        concurrency=whole_number("--concurrency", options["concurrency"], bounds.CONCURRENCY),
         pool=_pool(options["pool"]),
         lease=lease,
         interval=interval,
-        shutdown_timeout=seconds("--shutdown-timeout", options["shutdown_timeout"], least=0, most=DAY),
+        shutdown_timeout=seconds("--shutdown-timeout", options["shutdown_timeout"], bounds.SHUTDOWN_TIMEOUT),
         batch=options["batch"],
         listen=own.listen and not options["no_listen"],
         max_tasks=max_tasks,
@@ -89,10 +84,11 @@ def backend_options(given: str | None) -> tuple[str, Options, str]:
     return backend, own, using
 
 
-def _pool(given: str) -> str:
-    if given not in ("threads", "processes"):
-        raise CommandError(f"--pool must be threads or processes, not {given!r}", returncode=USAGE)
-    return given
+def _pool(given: str) -> PoolKind:
+    try:
+        return PoolKind(given)
+    except ValueError:
+        raise CommandError(f"--pool must be threads or processes, not {given!r}", returncode=USAGE) from None
 
 
 def _backend(given: str | None) -> str:

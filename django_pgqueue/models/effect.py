@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..states import MAX_EFFECT_KEY
 from .job import Job
 
 
@@ -16,7 +17,7 @@ class Effect(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="effects")
     generation = models.BigIntegerField()
     at = models.DateTimeField(db_default=Now())
-    key = models.CharField(max_length=200)
+    key = models.CharField(max_length=MAX_EFFECT_KEY)
     result = models.JSONField(null=True, blank=True)
 
     class Meta:

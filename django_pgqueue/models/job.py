@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..querysets import RUNNING_HAS_LEASE, JobQuerySet, Negated
-from ..states import LIVE_STATES, State
+from ..states import LIVE_STATES, MAX_QUEUE_NAME, MAX_TASK_PATH, MAX_UNIQUE_KEY, State
 from .fields import TextArrayField
 
 READABLE = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
@@ -46,12 +46,12 @@ class Job(models.Model):
         default=0, db_default=0, help_text=_("From -100 to 100; higher runs first.")
     )
     state = models.CharField(max_length=10, choices=State, default=State.READY, db_default=State.READY)
-    task = models.CharField(max_length=500, help_text=_("Dotted path of the task."))
-    queue = models.CharField(max_length=100, default="default", db_default="default")
+    task = models.CharField(max_length=MAX_TASK_PATH, help_text=_("Dotted path of the task."))
+    queue = models.CharField(max_length=MAX_QUEUE_NAME, default="default", db_default="default")
     backend = models.CharField(
         max_length=100, default="default", db_default="default", help_text=_("Alias in TASKS.")
     )
-    unique_key = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001 - null means "no key"
+    unique_key = models.CharField(max_length=MAX_UNIQUE_KEY, null=True, blank=True)  # noqa: DJ001 - null means "no key"
     worker_ids = TextArrayField(default=list, db_default=Value("{}"), blank=True)
     payload = models.JSONField(
         default=empty_payload, db_default=Value({"args": [], "kwargs": {}}, models.JSONField())

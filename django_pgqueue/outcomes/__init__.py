@@ -1,37 +1,32 @@
 """How jobs end, and what an operator may do to them."""
 
 from .endings import (
-    Ended,
+    Accepted,
     Ending,
+    Settled,
+    Spent,
     complete,
-    completed,
     end,
+    end_singly,
     fail,
-    failed,
     release,
-    released,
     settle,
-    snoozed,
 )
-from .exhaust import Spent, exhaust
 from .operators import Reply, cancel, retry, run_now
 
 __all__ = [
-    "Ended",
+    "Accepted",
     "Ending",
     "Reply",
+    "Settled",
     "Spent",
     "cancel",
     "complete",
-    "completed",
     "end",
-    "exhaust",
+    "end_singly",
     "fail",
-    "failed",
     "release",
-    "released",
     "retry",
     "run_now",
     "settle",
-    "snoozed",
 ]

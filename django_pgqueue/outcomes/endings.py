@@ -8,16 +8,27 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
-from .. import sql
-from ..leases import Lease, sort_out
+from ..bounds import RETRY_DELAY
+from ..database import queue_database
+from ..faults import is_about_data
+from ..lease import Key, Lease, columns
+from ..log import about, logger
 from ..models import Failure
 from ..payloads import ErrorText, encode_result, render_exception
-from ..rejections import Refused, queue_database, record
-from ..retry import LONGEST
-from ..states import Action, Fencing, Kind, State, Verdict
+from ..rejections import record
+from ..sql import ending as statements
+from ..states import Action, Kind, State, Verdict
+from ..verdicts import Refused, sort_out
 
+# The new state and the end of what was accepted.
+Accepted = dict[Key, tuple[str, datetime | None]]
+UNSTORABLE = ErrorText(
+    exception_class="django_pgqueue.exceptions.InvalidPayload",
+    message="The outcome of this attempt could not be stored.",
+    traceback="",
+)
 # How often the blocking form looks again at a row that changed nothing and yet is still owned.
 _TRIES = 50
 
@@ -40,9 +51,46 @@ class Ending:
     error: ErrorText | None = None
     cause: BaseException | None = None
 
+    @classmethod
+    def done(cls, lease: Lease, result: str | None = None) -> Ending:
+        """Return the ending of a job that is done; `result` is JSON text or None."""
+        return cls(lease=lease, action=Action.COMPLETE, state=State.DONE, result=result)
+
+    @classmethod
+    def failed(
+        cls,
+        lease: Lease,
+        error: ErrorText,
+        delay: timedelta | None,
+        kind: Kind = Kind.ERROR,
+        cause: BaseException | None = None,
+    ) -> Ending:
+        """Return the ending of a failed attempt: another one after `delay`, or none if that is None."""
+        if kind == Kind.CANCELLED:
+            state = State.CANCELLED
+        elif delay is None:
+            state = State.FAILED
+        else:
+            delay = min(delay, RETRY_DELAY.most)
+            state = State.SCHEDULED if delay > timedelta(0) else State.READY
+        return cls(
+            lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error, cause=cause
+        )
+
+    @classmethod
+    def released(cls, lease: Lease) -> Ending:
+        """Return the ending that gives an unrun job back, with its attempt."""
+        return cls(lease=lease, action=Action.RELEASE, state=State.READY, gives_back=True)
+
+    @classmethod
+    def snoozed(cls, lease: Lease, delay: timedelta) -> Ending:
+        """Return the ending that runs the job again after `delay` without using up the attempt."""
+        delay = min(max(delay, timedelta(0)), RETRY_DELAY.most)
+        return cls(lease=lease, action=Action.RELEASE, state=State.SCHEDULED, delay=delay, gives_back=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Settled:
     """The reply to one ending: its verdict, the state the job went to if accepted, or `busy` if its row was locked."""
 
     ending: Ending
@@ -56,48 +104,22 @@ class Ended:
         return self.verdict is None
 
 
-def completed(lease: Lease, result: str | None = None) -> Ending:
-    """Return the ending of a job that is done; `result` is JSON text or None."""
-    return Ending(lease=lease, action=Action.COMPLETE, state=State.DONE, result=result)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A job that ended because its last lease expired, by nobody's write."""
+
+    job_id: int
+    generation: int
+    state: str
+    task: str
+    queue: str
+    backend: str
 
 
-def failed(
-    lease: Lease,
-    error: ErrorText,
-    delay: timedelta | None,
-    kind: Kind = Kind.ERROR,
-    cause: BaseException | None = None,
-) -> Ending:
-    """Return the ending of a failed attempt: another one after `delay`, or none if that is None."""
-    if kind == Kind.CANCELLED:
-        state = State.CANCELLED
-    elif delay is None:
-        state = State.FAILED
-    else:
-        delay = min(delay, LONGEST)
-        state = State.SCHEDULED if delay > timedelta(0) else State.READY
-    return Ending(
-        lease=lease, action=Action.FAIL, state=state, delay=delay, kind=kind, error=error, cause=cause
-    )
+def end(endings: Sequence[Ending], *, using: str, wait: bool = False) -> Accepted:
+    """End these jobs in one statement and record their failures; return the accepted ones.
 
-
-def released(lease: Lease) -> Ending:
-    """Return the ending that gives an unrun job back, with its attempt."""
-    return Ending(lease=lease, action=Action.RELEASE, state=State.READY, gives_back=True)
-
-
-def snoozed(lease: Lease, delay: timedelta) -> Ending:
-    """Return the ending that runs the job again after `delay` without using up the attempt."""
-    delay = min(max(delay, timedelta(0)), LONGEST)
-    return Ending(lease=lease, action=Action.RELEASE, state=State.SCHEDULED, delay=delay, gives_back=True)
-
-
-def end(
-    endings: Sequence[Ending], *, using: str, wait: bool = False
-) -> dict[tuple[int, int], tuple[str, datetime | None]]:
-    """End these jobs in one statement and record their failures.
-
-    Returns {(job id, generation): (new state, finished at)} of the accepted ones. With `wait` a locked row is
+    With `wait` a locked row is
     waited for, else it is skipped. At most one ending per lease. The caller provides the transaction if
     failures are among them, and settles the rest with `settle`.
     """
@@ -105,14 +127,11 @@ def end(
         return {}
     ordered = sorted(endings, key=lambda ending: ending.lease.job_id)
     plain = all(map(_is_plain, ordered))
-    given: dict[str, list[Any]] = {
-        "ids": [item.lease.job_id for item in ordered],
-        "generations": [item.lease.generation for item in ordered],
-    }
+    given = columns([item.lease for item in ordered])
     if not plain:
         given |= {
             "states": [str(item.state) for item in ordered],
-            "stricts": [item.lease.fencing == Fencing.STRICT for item in ordered],
+            "stricts": [item.lease.is_strict for item in ordered],
             "gives_back": [item.gives_back for item in ordered],
             "delays": [item.delay for item in ordered],
             "results": [item.result for item in ordered],
@@ -128,14 +147,12 @@ def end(
 
 def _is_plain(ending: Ending) -> bool:
     """Whether the job is done, without a result, and its lease may have expired."""
-    return (
-        ending.action == Action.COMPLETE and ending.result is None and ending.lease.fencing == Fencing.TOKEN
-    )
+    return ending.action == Action.COMPLETE and ending.result is None and not ending.lease.is_strict
 
 
 _STATEMENTS = {
-    (plain, wait): sql.END.format(
-        endings=sql.ENDINGS_DONE if plain else sql.ENDINGS, wait="" if wait else "SKIP LOCKED"
+    (plain, wait): statements.END.format(
+        endings=statements.ENDINGS_DONE if plain else statements.ENDINGS, wait="" if wait else "SKIP LOCKED"
     )
     for plain in (False, True)
     for wait in (False, True)
@@ -155,33 +172,57 @@ def _failure(ending: Ending, kind: Kind) -> Failure:
     )
 
 
-def settle(
-    endings: Sequence[Ending],
-    accepted: dict[tuple[int, int], tuple[str, datetime | None]],
-    *,
-    using: str,
-) -> list[Ended]:
+def end_singly(endings: Sequence[Ending], *, using: str) -> Accepted:
+    """End one by one, each in its own transaction, after the database refused the batch's data.
+
+    One that is refused again gets a constant text instead of its outcome: recording must not fail.
+    Raises DatabaseError if the data is not the problem.
+    """
+    accepted: Accepted = {}
+    for item in endings:
+        try:
+            accepted |= _end_alone(item, using)
+        except DatabaseError as error:
+            if not is_about_data(error):
+                raise
+            logger.exception(
+                "The outcome of job %s could not be stored",
+                item.lease.job_id,
+                extra=about("unstorable", item.lease),
+            )
+            accepted |= _end_alone(Ending.failed(item.lease, UNSTORABLE, None), using)
+    return accepted
+
+
+def _end_alone(ending: Ending, using: str) -> Accepted:
+    with transaction.atomic(using=using):
+        return end([ending], using=using)
+
+
+def settle(endings: Sequence[Ending], accepted: Accepted, *, using: str) -> list[Settled]:
     """Give every ending its verdict, reading the rows of those that changed nothing; record the refused ones."""
-    replies: list[Ended] = []
+    replies: list[Settled] = []
     rest: dict[Action, list[Ending]] = {}
     for item in endings:
         if item.lease.key in accepted:
             state, finished_at = accepted[item.lease.key]
-            replies.append(Ended(ending=item, verdict=Verdict.ACCEPTED, state=state, finished_at=finished_at))
+            replies.append(
+                Settled(ending=item, verdict=Verdict.ACCEPTED, state=state, finished_at=finished_at)
+            )
         else:
             rest.setdefault(item.action, []).append(item)
     refused: list[Refused] = []
     for action, asked in rest.items():
         judged = sort_out([item.lease for item in asked], action, using=using)
         replies += [
-            Ended(
+            Settled(
                 ending=item,
                 verdict=reply.verdict,
                 state=reply.state_left,
                 finished_at=reply.observed.finished_at if reply.state_left and reply.observed else None,
             )
             if reply
-            else Ended(ending=item)
+            else Settled(ending=item)
             for item, reply in zip(asked, judged, strict=True)
         ]
         refused += [reply for reply in judged if reply and reply.verdict.is_rejection]
@@ -195,19 +236,19 @@ def complete(lease: Lease, result: Any = None, *, using: str | None = None) -> V
     Waits for a session that holds the row, then decides on what the row says. Raises InvalidPayload if
     JSON cannot hold `result`.
     """
-    return _end_one(completed(lease, encode_result(result)), using)
+    return _end_one(Ending.done(lease, encode_result(result)), using)
 
 
 def fail(
     lease: Lease, error: BaseException, *, delay: timedelta | None = None, using: str | None = None
 ) -> Verdict:
     """Record a failed attempt; the job runs again after `delay`, or has failed for good if that is None."""
-    return _end_one(failed(lease, render_exception(error), delay), using)
+    return _end_one(Ending.failed(lease, render_exception(error), delay), using)
 
 
 def release(lease: Lease, *, delay: timedelta | None = None, using: str | None = None) -> Verdict:
     """Give the job back with its attempt, at the same generation: ready at once, or scheduled after `delay`."""
-    return _end_one(released(lease) if delay is None else snoozed(lease, delay), using)
+    return _end_one(Ending.released(lease) if delay is None else Ending.snoozed(lease, delay), using)
 
 
 def _end_one(ending: Ending, using: str | None) -> Verdict:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from django.db import IntegrityError, connections, transaction
 
-from .. import sql
+from ..database import queue_database
 from ..models import Job
-from ..rejections import queue_database
+from ..sql import operating
 from ..states import FINISHED_STATES, State
 
 
@@ -25,7 +25,7 @@ def cancel(job_id: int, *, using: str | None = None) -> Reply:
 
     The reply is one of "cancelled", "cancellation requested" and, refused, the state the job has already ended in.
     """
-    state = _change(sql.CANCEL, job_id, using)
+    state = _change(operating.CANCEL, job_id, using)
     if state is None:
         return _refused(job_id, using)
     if state == State.RUNNING:
@@ -41,7 +41,7 @@ def retry(job_id: int, *, using: str | None = None) -> Reply:
     using = queue_database(using)
     try:
         with transaction.atomic(using=using):
-            state = _change(sql.RETRY, job_id, using)
+            state = _change(operating.RETRY, job_id, using)
     except IntegrityError:
         return Reply(accepted=False, message="another live job holds its unique key")
     return _refused(job_id, using) if state is None else Reply(accepted=True, message="ready")
@@ -49,7 +49,7 @@ def retry(job_id: int, *, using: str | None = None) -> Reply:
 
 def run_now(job_id: int, *, using: str | None = None) -> Reply:
     """Make a scheduled job ready at once, whether it waits for its time or for a retry."""
-    state = _change(sql.RUN_NOW, job_id, using)
+    state = _change(operating.RUN_NOW, job_id, using)
     return _refused(job_id, using) if state is None else Reply(accepted=True, message="ready")
 
 

@@ -1,18 +1,32 @@
-"""Expired jobs with nothing left to try end."""
+"""Jobs whose lease has expired and that have nothing left to try end."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ..compat import is_heard, task_finished
-from ..log import logger
-from ..models import Job
-from ..outcomes import Spent, exhaust
-from ..results import result_of, sender_of
-from ..signals import job_failed, tell
-from ..states import Kind, State
+from django.db import connections
+
+from ..announcing import tell_spent
+from ..database import queue_database
+from ..lease import Key, left_alone
+from ..log import about, logger
+from ..outcomes import Spent
+from ..sql import upkeep as statements
+
+
+def exhaust(*, held: Collection[Key] = (), limit: int = 500, using: str | None = None) -> list[Spent]:
+    """End up to `limit` expired jobs that are out of attempts (failed) or were to be cancelled (cancelled).
+
+    The lease keys in `held` are left alone: the caller runs these jobs itself and may still renew them.
+    """
+    with connections[queue_database(using)].cursor() as cursor:
+        cursor.execute(statements.EXHAUST, {"limit": limit, **left_alone(held)})
+        rows = cursor.fetchall()
+    return [
+        Spent(job_id=row[0], generation=row[1], state=row[2], task=row[3], queue=row[4], backend=row[5])
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +34,7 @@ class Exhaust:
     """Ends spent jobs in batches and tells who listens; `held` gives the keys of what this process runs itself."""
 
     using: str
-    held: Callable[[], Collection[tuple[int, int]]] = tuple
+    held: Callable[[], Collection[Key]] = tuple
 
     def run_once(self) -> int:
         """End one batch; return how many jobs ended."""
@@ -30,38 +44,7 @@ class Exhaust:
                 "Job %s: its lease expired and it is now %s",
                 job.job_id,
                 job.state,
-                extra={
-                    "event": "exhausted",
-                    "job_id": job.job_id,
-                    "generation": job.generation,
-                    "task": job.task,
-                    "queue": job.queue,
-                },
+                extra=about("exhausted", job),
             )
-            if job.state == State.FAILED:
-                tell(
-                    job_failed,
-                    Job,
-                    job_id=job.job_id,
-                    generation=job.generation,
-                    task=job.task,
-                    queue=job.queue,
-                    kind=Kind.LEASE_EXPIRED,
-                )
-            if is_heard(task_finished, logging.ERROR):
-                try:
-                    self._announce(job)
-                except BaseException:  # a row that cannot be read, a module that raises: upkeep goes on
-                    logger.exception(
-                        "The end of job %s could not be announced",
-                        job.job_id,
-                        extra={"event": "announcement_failed", "job_id": job.job_id},
-                    )
+            tell_spent(job, using=self.using)
         return len(spent)
-
-    def _announce(self, spent: Spent) -> None:
-        """Send `task_finished`, as for any other end; the job may be pruned or retried in the meantime."""
-        job = Job.objects.using(self.using).filter(pk=spent.job_id, state=spent.state).first()
-        if job is not None:
-            result = result_of(job, job.failures.order_by("pk"))
-            tell(task_finished, sender_of(spent.backend), task_result=result)

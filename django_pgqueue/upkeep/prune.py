@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db import connections
 
-from .. import sql
+from ..sql import upkeep as statements
+from ..sql.workers import PRUNE_WORKERS
 
 PAGE = 2000
 MOST_PAGES = 20
@@ -43,10 +44,10 @@ class Prune:
             "keep_failed": self.keep_failed,
         }
         with connections[self.using].cursor() as cursor:
-            cursor.execute(sql.PRUNE, given)
+            cursor.execute(statements.PRUNE, given)
             deleted, last_id, size, all_old = cursor.fetchone()
             goes_on = size == self.page and bool(all_old)
             if not goes_on:
-                cursor.execute(sql.PRUNE_WORKERS)
+                cursor.execute(PRUNE_WORKERS)
         self.after = last_id if goes_on else 0
         return deleted, goes_on

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from django_pgqueue import outcomes
-from django_pgqueue.context import Holding, JobContext
+from django_pgqueue.context import JobContext
+from django_pgqueue.holding import Holding
 from testproject.waiting import wait_until
 from tests.races.tools import PATIENCE, claim_one, new_job, new_jobs, only_rejection, reclaimed, row, session
 

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.states import Verdict
@@ -99,7 +99,7 @@ def test_a_completion_of_a_generation_changes_0_or_1_rows():
     old = claim_one("A")
     newer = reclaimed(old)
     with transaction.atomic():
-        accepted = outcomes.end([outcomes.completed(old), outcomes.completed(newer)], using="default")
+        accepted = outcomes.end([outcomes.Ending.done(old), outcomes.Ending.done(newer)], using="default")
     assert list(accepted) == [newer.key]
 
 
@@ -280,5 +280,5 @@ def test_a_job_that_kills_every_worker_is_claimed_max_attempts_times_and_not_for
         assert leases.reclaim(worker="B")[0].generation == generation
     expire(job_id)
     assert leases.reclaim(worker="B") == []
-    assert [spent.state for spent in outcomes.exhaust()] == ["failed"]
+    assert [spent.state for spent in upkeep.exhaust()] == ["failed"]
     assert (row(job_id).state, row(job_id).attempts, row(job_id).generation) == ("failed", 3, 3)

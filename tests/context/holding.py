@@ -10,13 +10,14 @@ from typing import Any
 
 from django.db import connection, connections
 
-from django_pgqueue import outcomes
-from django_pgqueue.context import Holding, JobContext
+from django_pgqueue import outcomes, upkeep
+from django_pgqueue.context import JobContext
+from django_pgqueue.holding import Holding
 from django_pgqueue.lab.proxy import Proxy, Trap
 from django_pgqueue.lab.target import Target
-from django_pgqueue.leases import Lease
+from django_pgqueue.lease import Lease
 from django_pgqueue.models import Job
-from django_pgqueue.worker.heartbeat import Heartbeat
+from django_pgqueue.worker.services.heartbeat import Heartbeat
 from tests.races.tools import PATIENCE, expire, reclaimed
 
 BEAT_SECONDS = 0.05
@@ -35,13 +36,13 @@ def spend(lease: Lease) -> None:
     """Let the lease of a last attempt run out, and the job end of it."""
     Job.objects.filter(pk=lease.job_id).update(max_attempts=lease.attempt)
     expire(lease.job_id)
-    outcomes.exhaust()
+    upkeep.exhaust()
 
 
 def confirm_cancel(lease: Lease) -> None:
     outcomes.cancel(lease.job_id)
     expire(lease.job_id)
-    outcomes.exhaust()
+    upkeep.exhaust()
 
 
 # How a job moves on under its worker, and the verdict on whatever that worker then writes.

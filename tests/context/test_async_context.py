@@ -8,8 +8,7 @@ from django.db import connections
 
 from django_pgqueue import LeaseLost, leases
 from django_pgqueue.connections import close_all
-from django_pgqueue.context.fence import ForeignWrite
-from django_pgqueue.exceptions import InvalidPayload
+from django_pgqueue.exceptions import ForeignWrite, InvalidPayload
 from django_pgqueue.models import Effect, Rejection
 from testproject.shop.models import Order
 from tests.context.holding import MOVES, context_of
@@ -54,7 +53,7 @@ def test_the_result_is_set_on_what_the_completion_yields(context):
 
     body()
     assert row(context.job_id).result == [1, 2]
-    assert context.holding.completed
+    assert context.holding.run.completed
 
 
 @both_blocks

@@ -10,7 +10,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidPayload
 from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
-from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.running.execution import Execution
 from testproject.shop.models import Order
 from tests.context.holding import bad_line, context_of, holding_of
 from tests.races.tools import at_once, backend_pid, claim_one, new_job, reclaimed, row, session
@@ -102,9 +102,9 @@ def test_a_completion_inside_the_tasks_own_transaction_ends_the_job_with_that_on
     with transaction.atomic():
         with context.complete(1):
             write()
-        assert context.holding.completed is False
+        assert context.holding.run.completed is False
         assert seen_by_others(context.job_id) == ("running", 0)
-    assert context.holding.completed is True
+    assert context.holding.run.completed is True
     assert seen_by_others(context.job_id) == ("done", 1)
 
 
@@ -113,7 +113,7 @@ def test_a_job_is_not_done_if_the_transaction_around_its_completion_rolls_back(c
         with context.complete(1):
             write()
         raise Stopped
-    assert context.holding.completed is False
+    assert context.holding.run.completed is False
     assert seen_by_others(context.job_id) == ("running", 0)
 
 
@@ -195,7 +195,7 @@ def test_a_completion_whose_reply_was_lost_is_settled_by_reading_the_row(context
         with context.complete("once"):
             write()
         assert trap.caught.is_set()
-        assert context.holding.completed is True
+        assert context.holding.run.completed is True
     assert seen_by_others(context.job_id) == ("done", 1)
     assert row(context.job_id).result == "once"
     assert not Rejection.objects.exists()
@@ -208,7 +208,7 @@ def test_a_completion_that_never_reached_the_server_has_not_happened(context):
         with pytest.raises(OperationalError), context.complete("never"):
             write()
         assert trap.caught.is_set()
-    assert context.holding.completed is False
+    assert context.holding.run.completed is False
     assert seen_by_others(context.job_id) == ("running", 0)
     assert not Rejection.objects.exists()
     with context.complete("at last"):  # the same generation, sent again
@@ -234,7 +234,7 @@ def test_a_server_that_stays_away_after_the_lost_reply_leaves_the_verdict_to_the
         monkeypatch.setattr(fence, "sort_out", away)
         with pytest.raises(OperationalError), context.complete("once"):
             write()
-    assert context.holding.completed is False
+    assert context.holding.run.completed is False
     assert outcomes.complete(context.holding.lease, "once") == Verdict.ALREADY_ACCEPTED
     assert seen_by_others(context.job_id) == ("done", 1)
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue import LeaseLost, leases, outcomes
-from django_pgqueue.context.fence import ForeignWrite
+from django_pgqueue.exceptions import ForeignWrite
 from django_pgqueue.models import Job, Rejection
 from testproject.shop.models import Order
 from testproject.waiting import wait_until
@@ -187,7 +187,7 @@ def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_bloc
         "complete",
         "expired",
     )
-    assert context.holding.completed is False
+    assert context.holding.run.completed is False
 
 
 def is_over(job_id):
@@ -291,7 +291,7 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
 
             def two_leases_later() -> bool:
                 nonlocal longest
-                beats.append(fenced.holding.deadline)
+                beats.append(fenced.holding.trust.deadline)
                 assert not fenced.lease_lost
                 assert not other.lease_lost
                 return other_session_sees(other.job_id) - first > 2 * lease_time
@@ -329,7 +329,7 @@ def test_a_heartbeat_leaves_no_rejection_for_jobs_that_complete_themselves():
                 write(str(number))
     assert {job.state for job in Job.objects.all()} == {"done"}
     assert not Rejection.objects.exists()
-    assert [context.holding.lost for context in contexts] == [False] * 60
+    assert [context.holding.trust.lost for context in contexts] == [False] * 60
 
 
 def test_outcomes_written_around_the_fence_by_the_worker_are_what_the_row_says(context):

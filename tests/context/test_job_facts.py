@@ -92,7 +92,9 @@ def test_a_job_is_told_that_its_cancellation_was_requested_and_stays_the_owner()
     context = context_of(claim_one())
     with beating(context.holding):
         assert outcomes.cancel(context.job_id).message == "cancellation requested"
-        wait_until(lambda: context.holding.cancel_requested, "the heartbeat has seen it", within=PATIENCE)
+        wait_until(
+            lambda: context.holding.trust.cancel_requested, "the heartbeat has seen it", within=PATIENCE
+        )
         with pytest.raises(JobCancelled) as caught:
             context.check()
     assert caught.value.job_id == context.job_id
@@ -103,7 +105,7 @@ def test_a_job_is_told_that_its_cancellation_was_requested_and_stays_the_owner()
 def test_a_lost_lease_is_told_before_a_requested_cancellation():
     new_job()
     context = context_of(claim_one())
-    context.holding.cancel_requested = context.holding.lost = True
+    context.holding.trust.cancel_requested = context.holding.trust.lost = True
     with pytest.raises(LeaseLost):
         context.check()
 

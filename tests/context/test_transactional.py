@@ -9,9 +9,9 @@ from django.db import connection, transaction
 
 from django_pgqueue import Backoff, leases, task
 from django_pgqueue.conf import Options
-from django_pgqueue.context import Holding
+from django_pgqueue.holding import Holding
 from django_pgqueue.models import Failure, Job, Rejection
-from django_pgqueue.worker.execution import Execution
+from django_pgqueue.worker.running.execution import Execution
 from testproject.shop.models import Order
 from tests.context.holding import bad_line, holding_of
 from tests.races.tools import InThread, claim_one, expire, new_job, only_rejection, row

@@ -5,11 +5,9 @@ from datetime import timedelta
 import pytest
 from django.db import DatabaseError, InternalError, connection, transaction
 
-from django_pgqueue import leases
-from django_pgqueue.connections import is_about_data
+from django_pgqueue import leases, outcomes
+from django_pgqueue.faults import is_about_data
 from django_pgqueue.models import Job
-from django_pgqueue.outcomes import completed
-from django_pgqueue.worker.completer import Completer
 
 
 @pytest.mark.django_db(transaction=True)
@@ -28,7 +26,7 @@ def test_an_ending_refused_by_a_read_only_server_is_not_stored_as_a_failure() ->
             raise
 
     with connection.execute_wrapper(read_only_at_first), pytest.raises(InternalError):
-        Completer(using="default").end_singly([completed(lease, '"result"')])
+        outcomes.end_singly([outcomes.Ending.done(lease, '"result"')], using="default")
     assert len(refused) == 1
     assert not is_about_data(refused[0])
     job.refresh_from_db()

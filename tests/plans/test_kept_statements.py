@@ -58,8 +58,8 @@ def a_round(limit):
         worker="w", queues=["default"], limit=limit
     )
     with transaction.atomic():
-        outcomes.end([outcomes.completed(lease) for lease in taken], using="default")
-        outcomes.end([outcomes.completed(lease, "1") for lease in taken], using="default")
+        outcomes.end([outcomes.Ending.done(lease) for lease in taken], using="default")
+        outcomes.end([outcomes.Ending.done(lease, "1") for lease in taken], using="default")
     return taken
 
 

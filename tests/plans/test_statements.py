@@ -20,11 +20,13 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
-from django_pgqueue import leases, outcomes
-from django_pgqueue.enqueueing import Request, enqueue, next_due, promote
-from django_pgqueue.leases import DEFAULT_LEASE, Lease
+from django_pgqueue import leases, outcomes, upkeep
+from django_pgqueue.enqueueing import Request, enqueue
+from django_pgqueue.lease import Lease
+from django_pgqueue.bounds import LEASE
 from django_pgqueue.models import Job
 from django_pgqueue.payloads import ErrorText
+from django_pgqueue.upkeep import next_due, promote
 from tests.plans.explaining import explain
 
 BIG = "plans"
@@ -112,7 +114,7 @@ def held(count, *, strict=False):
             enqueued_at=job.enqueued_at,
             started_at=job.started_at,
             claimed_at=job.last_attempted_at,
-            duration=DEFAULT_LEASE,
+            duration=LEASE.default,
             fencing="strict" if strict else "token",
         )
         for job in rows
@@ -188,12 +190,12 @@ def test_the_names_of_all_queues_come_from_a_loose_index_scan(measured):
 ERROR = ErrorText(exception_class="ValueError", message="wrong", traceback="")
 HOUR = timedelta(hours=1)
 ENDINGS = {
-    "complete plainly": outcomes.completed,
-    "complete": lambda lease: outcomes.completed(lease, '{"mail": 1}'),
-    "fail": lambda lease: outcomes.failed(lease, ERROR, None),
-    "fail and retry": lambda lease: outcomes.failed(lease, ERROR, HOUR),
-    "release": outcomes.released,
-    "snooze": lambda lease: outcomes.snoozed(lease, HOUR),
+    "complete plainly": outcomes.Ending.done,
+    "complete": lambda lease: outcomes.Ending.done(lease, '{"mail": 1}'),
+    "fail": lambda lease: outcomes.Ending.failed(lease, ERROR, None),
+    "fail and retry": lambda lease: outcomes.Ending.failed(lease, ERROR, HOUR),
+    "release": outcomes.Ending.released,
+    "snooze": lambda lease: outcomes.Ending.snoozed(lease, HOUR),
 }
 
 
@@ -272,8 +274,8 @@ PROBES = {
     "reclaim of queues": lambda: leases.reclaim(
         worker="w", queues=["rare"], excluded=["x"], limit=10, using=BIG
     ),
-    "exhaust": lambda: outcomes.exhaust(using=BIG),
-    "orphans": lambda: leases.orphans(worker="worker-x", known=(), lease=DEFAULT_LEASE, using=BIG),
+    "exhaust": lambda: upkeep.exhaust(using=BIG),
+    "orphans": lambda: leases.orphans(worker="worker-x", known=(), lease=LEASE.default, using=BIG),
 }
 
 
@@ -291,7 +293,7 @@ def test_a_probe_for_expired_jobs_reads_the_running_set_only(probe, kept, measur
 
 def test_what_refused_writes_look_at_is_found_by_primary_key(measured):
     batch = held(50)
-    plan = plan_of(lambda: leases.sort_out(batch, "complete", using=BIG))
+    plan = plan_of(lambda: verdicts.sort_out(batch, "complete", using=BIG))
     measured["observe 50"] = plan.buffers
     assert plan.buffers <= 400, plan
     assert "django_pgqueue_job_pkey" in plan.indexes
@@ -364,7 +366,7 @@ def test_a_claim_under_an_old_snapshot_stays_cheap_with_the_position_hint(measur
         dump.execute("SELECT count(*) FROM django_pgqueue_failure")
         for _ in range(50):
             batch = leases.claim(worker="w", queues=["emails"], limit=100, using=BIG)
-            outcomes.end([outcomes.completed(lease) for lease in batch], using=BIG)
+            outcomes.end([outcomes.Ending.done(lease) for lease in batch], using=BIG)
         position = max(lease.position for lease in batch)
         plain = plan_of(lambda: leases.claim(worker="w", queues=["emails"], using=BIG))
         hinted = plan_of(

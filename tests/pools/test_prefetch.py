@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from django_pgqueue.worker.prefetch import AHEAD_SECONDS, MOST, Prefetch
+from django_pgqueue.worker.loop.prefetch import AHEAD_SECONDS, MOST, Prefetch
 from tests.processes.stage import Stage
 
 TASKS = "tests.pools.tasks"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.context import Holding
 from django_pgqueue.exceptions import JobTimeout
-from django_pgqueue.leases import Lease
-from django_pgqueue.worker.pool import ThreadPool
+from django_pgqueue.holding import Holding
+from django_pgqueue.lease import Lease
+from django_pgqueue.worker.running.threads import ThreadPool
 from testproject.waiting import wait_until
 
 WITHIN = timedelta(seconds=20)
@@ -130,7 +130,7 @@ def test_a_job_that_is_given_up_leaves_its_slot_at_once_and_is_counted_once(plac
     assert started.wait(20)
     here.pool.abandon(holding)
     here.pool.abandon(holding)
-    assert (here.pool.free, holding.abandoned, here.pool.is_busy) == (1, True, True)
+    assert (here.pool.free, holding.fate.abandoned, here.pool.is_busy) == (1, True, True)
     assert stubborn.wait(20)
 
     here.submit(lambda: None)

@@ -76,7 +76,7 @@ def note_finished_slowly(task_result: Any, **kwargs: Any) -> None:
 
 
 def announce_slowly() -> None:
-    from django_pgqueue.worker.announcer import Announcer
+    from django_pgqueue.worker.services.announcer import Announcer
 
     announce = Announcer.announce
 

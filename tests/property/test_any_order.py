@@ -23,14 +23,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.audit import audit
-from django_pgqueue.enqueueing import Request, enqueue, promote
-from django_pgqueue.leases import Lease
+from django_pgqueue.enqueueing import Request, enqueue
+from django_pgqueue.lease import Lease
 from django_pgqueue.models import Failure, Rejection
 from django_pgqueue.models import Job as Row
 from django_pgqueue.states import Action, Kind
-from django_pgqueue.upkeep import Prune
+from django_pgqueue.upkeep import Prune, promote
 from tests.property.model import ENDED, Job, claimable
 from tests.property.sessions import Session
 from tests.tables import TABLES
@@ -269,7 +269,7 @@ class AnyOrder(RuleBasedStateMachine):
             for job in sorted(self.jobs.values(), key=lambda job: job.id)
             if job.is_lost and (job.is_spent or job.cancel_requested) and job.id != self.locked
         ][:limit]
-        spent = self.on(number, lambda: outcomes.exhaust(limit=limit))
+        spent = self.on(number, lambda: upkeep.exhaust(limit=limit))
         assert sorted(item.job_id for item in spent) == [job.id for job in expected]
         for job in expected:
             job.exhaust()
@@ -458,18 +458,18 @@ def ending_of(lease: Lease, how: str) -> outcomes.Ending:
     text = outcomes.endings.render_exception(ValueError("boom"))
     match how:
         case "complete":
-            return outcomes.completed(lease, f'{{"by": {lease.generation}}}')
+            return outcomes.Ending.done(lease, f'{{"by": {lease.generation}}}')
         case "fail":
-            return outcomes.failed(lease, text, None)
+            return outcomes.Ending.failed(lease, text, None)
         case "fail_later":
-            return outcomes.failed(lease, text, HOUR)
+            return outcomes.Ending.failed(lease, text, HOUR)
         case "fail_now":
-            return outcomes.failed(lease, text, timedelta(0))
+            return outcomes.Ending.failed(lease, text, timedelta(0))
         case "release":
-            return outcomes.released(lease)
+            return outcomes.Ending.released(lease)
         case "snooze":
-            return outcomes.snoozed(lease, HOUR)
-    return outcomes.failed(lease, text, None, Kind.CANCELLED)
+            return outcomes.Ending.snoozed(lease, HOUR)
+    return outcomes.Ending.failed(lease, text, None, Kind.CANCELLED)
 
 
 WRITES: dict[str, Callable[[Lease], Any]] = {

@@ -8,9 +8,9 @@ from django.db import connection, transaction
 from django.db.utils import OperationalError
 
 from django_pgqueue import leases, outcomes
-from django_pgqueue.enqueueing import promote
 from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
+from django_pgqueue.upkeep import promote
 from tests.races.tools import (
     InThread,
     at_once,
@@ -153,8 +153,8 @@ def test_eight_threads_on_2000_jobs_start_each_generation_of_a_job_exactly_once(
             started += [lease.key for lease in batch]
             # Every third first run is given back, so that generations and attempts part ways.
             back = [item for item in batch if item.job_id % 3 == 0 and item.generation == 1]
-            done = [outcomes.completed(item) for item in batch if item not in back]
-            replies = end_batch([outcomes.released(item) for item in back] + done)
+            done = [outcomes.Ending.done(item) for item in batch if item not in back]
+            replies = end_batch([outcomes.Ending.released(item) for item in back] + done)
             assert {reply.verdict for reply in replies} == {Verdict.ACCEPTED}
         return started
 

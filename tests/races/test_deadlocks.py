@@ -8,11 +8,11 @@ import pytest
 from django.db import connection, transaction
 from django.db.utils import DatabaseError, IntegrityError, OperationalError
 
-from django_pgqueue import leases, outcomes
-from django_pgqueue.connections import CONFLICT_TRIES, retry_conflicts, sqlstate
-from django_pgqueue.enqueueing import promote
+from django_pgqueue import leases, outcomes, upkeep
+from django_pgqueue.faults import CONFLICT_TRIES, retry_conflicts, sqlstate
 from django_pgqueue.models import Failure, Job
 from django_pgqueue.payloads import render_exception
+from django_pgqueue.upkeep import promote
 from testproject.shop.models import Order
 from tests.races.tools import PATIENCE, at_once, new_jobs
 
@@ -38,7 +38,7 @@ def test_a_deadlock_between_two_queue_transactions_is_retried_and_each_happens_o
             with transaction.atomic():
                 find_deadlocks_soon()
                 error = render_exception(ValueError("once"))
-                outcomes.end([outcomes.failed(own, error, None)], using="default", wait=True)
+                outcomes.end([outcomes.Ending.failed(own, error, None)], using="default", wait=True)
                 if first_run:
                     met.wait(PATIENCE.total_seconds())
                 return outcomes.cancel(other.job_id)
@@ -138,7 +138,7 @@ def test_batches_in_opposite_orders_do_not_deadlock():
                 leases.renew(batch)
                 with transaction.atomic():
                     find_deadlocks_soon()
-                    outcomes.end([outcomes.completed(item) for item in batch], using="default", wait=True)
+                    outcomes.end([outcomes.Ending.done(item) for item in batch], using="default", wait=True)
                     transaction.set_rollback(True)
 
         return work
@@ -178,7 +178,7 @@ def test_claims_promotions_reclaims_exhaustions_and_operators_at_once_never_dead
         guarded(claim_and_forget),
         guarded(claim_and_fail),
         guarded(lambda number: leases.reclaim(worker="C", limit=20)),
-        guarded(lambda number: outcomes.exhaust(limit=50)),
+        guarded(lambda number: upkeep.exhaust(limit=50)),
         guarded(operate),
     )
     assert errors == []

@@ -12,7 +12,7 @@ import psycopg
 from django.db import connection, transaction
 
 from django_pgqueue import leases, outcomes
-from django_pgqueue.leases import Lease
+from django_pgqueue.lease import Lease
 from django_pgqueue.models import Job, Rejection
 from testproject.waiting import wait_until
 

@@ -9,7 +9,8 @@ from typing import Any
 from django.db import connections, transaction
 
 from ... import leases, outcomes
-from ...leases import Lease
+from ...bounds import LEASE
+from ...lease import Lease
 from ...models import Rejection
 from ...states import Fencing
 from ..scenario import Scenarios
@@ -125,7 +126,7 @@ def cancel_while_claimed(stage: Stage) -> None:
     stage.check("the owner learns it with its next heartbeat", lease.key in renewal.cancel_requested)
 
 
-def _claim(stage: Stage, letter: str, *, lease: timedelta = leases.DEFAULT_LEASE) -> Lease:
+def _claim(stage: Stage, letter: str, *, lease: timedelta = LEASE.default) -> Lease:
     (claimed,) = leases.claim(worker=f"worker-{letter}", queues=["default"], lease=lease, using=ALIAS)
     stage.record.call(
         f"leases.claim(worker='worker-{letter}', lease={lease.total_seconds():g} s)", _shown(claimed)

@@ -9,11 +9,12 @@ from typing import IO, Any, cast
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
 
+from ...bounds import Bound
+from ...database import queue_database
 from ...lab.keys import wait_for_key
 from ...lab.runner import FAILED, INTERRUPTED, NOTHING_RAN, UnknownScenario, Wish, chosen, run
 from ...lab.scenarios import ALL
 from ...lab.target import NoServer
-from ...rejections import queue_database
 from ..arguments import USAGE, whole_number
 
 MEANING = {
@@ -78,7 +79,7 @@ def _wish(options: dict[str, Any]) -> Wish:
         raise CommandError(f"DATABASES[{using!r}] is not PostgreSQL", returncode=USAGE)
     seed = random.randrange(2**31)
     if options["seed"] is not None:
-        seed = whole_number("--seed", options["seed"], least=0, most=2**63)
+        seed = whole_number("--seed", options["seed"], Bound(None, 0, 2**63))
     return Wish(
         using=using,
         scenarios=scenarios,

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...worker import Worker
+from ...worker.worker import Worker
 from ..reloading import run_with_reload
 from ..worker_options import add_worker_arguments, unknown_queues, worker_settings
 

@@ -1,0 +1,1 @@
+"""The spine of a worker: read `cycle.py` from the top."""

@@ -1,0 +1,1 @@
+"""The threads beside the loop, each on a service of its own."""
