@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from django_pgqueue.states import State
 
 ROOT = Path(__file__).parents[1]
 REPORTS = (ROOT / "docs/field-reports.md").read_text()
@@ -50,3 +54,32 @@ def test_the_hooks_are_the_checks_of_contributing() -> None:
     checks = shell_lines("CONTRIBUTING.md")[-1].replace(".venv/bin/", "").split(" && ")
     hooks = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
     assert hooks == [check for check in checks if not check.startswith("python ")]
+
+
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
+def test_the_diagram_of_states_shows_every_state_and_no_other() -> None:
+    (diagram,) = re.findall(r"```mermaid\nstateDiagram-v2\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    arrows = re.findall(r"^ +(\S+) --> (\S+): [\w ,]+$", diagram, re.MULTILINE)
+    assert len(arrows) == len(diagram.splitlines())
+    assert {name for arrow in arrows for name in arrow} == {*State.values, "[*]"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "package"),
+    [("## Floors", "django_pgqueue"), ("### Inside the worker", "django_pgqueue.worker")],
+)
+def test_the_floors_that_the_page_shows_are_those_that_are_checked(heading: str, package: str) -> None:
+    table = ARCHITECTURE.partition(f"{heading}\n")[2].partition("\n#")[0]
+    shown = [set(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)]
+    (layers,) = (
+        contract["layers"]
+        for contract in CONTRACTS
+        if contract["type"] == "layers" and package in contract["containers"]
+    )
+    checked = [
+        {name for name in re.findall(r"\w+", layer) if find_spec(f"{package}.{name}")} for layer in layers
+    ]
+    assert shown == [floor for floor in checked if floor]
