@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 
@@ -17,8 +17,13 @@ from ..database import queue_database
 from ..states import as_id
 from .changelist import BoundedChangeList
 
+if TYPE_CHECKING:  # Django's class takes no parameter when the program runs
+    ModelAdmin = admin.ModelAdmin[Model]
+else:
+    ModelAdmin = admin.ModelAdmin
 
-class ReadOnlyAdmin(admin.ModelAdmin):
+
+class ReadOnlyAdmin(ModelAdmin):
     """Show rows of the queue's database; add and change nothing.
 
     Every row carries `clock`, the database's statement_timestamp(): ages and leases are judged by that clock.
@@ -42,8 +47,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows in the queue's database, without their large columns."""
-        queryset = super().get_queryset(request).using(queue_database())
-        return queryset.defer(*self.large_columns).annotate(clock=Now())
+        queryset = super().get_queryset(request).using(queue_database()).defer(*self.large_columns)
+        with_clock: QuerySet[Any] = queryset.annotate(clock=Now())
+        return with_clock
 
     def rows(self, request: HttpRequest, ids: list[Any]) -> list[Any]:
         """Return the rows of one page of the list, in one query."""

@@ -92,7 +92,9 @@ class FailureAdmin(ReadOnlyAdmin):
 
     def listed(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the failures with the beginning of their messages."""
-        return queryset.defer("message", "traceback").annotate(message_start=Left("message", 200))
+        light = queryset.defer("message", "traceback")
+        with_start: QuerySet[Any] = light.annotate(message_start=Left("message", 200))
+        return with_start
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -115,11 +115,16 @@ class JobAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the jobs with their last worker."""
-        return super().get_queryset(request).annotate(last_worker=LastItem(F("worker_ids")))
+        with_worker: QuerySet[Any] = (
+            super().get_queryset(request).annotate(last_worker=LastItem(F("worker_ids")))
+        )
+        return with_worker
 
     def listed(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the jobs with the number of their refused endings, by the index on rejection.job_id."""
-        return queryset.annotate(refused_endings=count_of(Rejection.objects.endings().of_outer_job()))
+        refused = count_of(Rejection.objects.endings().of_outer_job())
+        with_count: QuerySet[Any] = queryset.annotate(refused_endings=refused)
+        return with_count
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+from typing import Any
 
 import psycopg
 
@@ -68,7 +69,7 @@ def main(name: str, flags: set[str]) -> None:
             mark(conn, job, "lost")
 
 
-def work(conn: psycopg.Connection, job: dict, dsn: dict, flags: set[str]) -> None:
+def work(conn: psycopg.Connection, job: dict[str, Any], dsn: dict[str, Any], flags: set[str]) -> None:
     """Run one job: render, send the mail, finish."""
     stop, lost = threading.Event(), threading.Event()
     beat = threading.Thread(target=heartbeat, args=(job, dsn, stop, lost), daemon=True)
@@ -89,7 +90,7 @@ def work(conn: psycopg.Connection, job: dict, dsn: dict, flags: set[str]) -> Non
             beat.join()
 
 
-def finish(conn: psycopg.Connection, job: dict, fence: bool) -> None:
+def finish(conn: psycopg.Connection, job: dict[str, Any], fence: bool) -> None:
     """Have the effect and complete: blindly, or in one transaction that the attempt number guards."""
     if not fence:
         conn.execute(EFFECT, job)
@@ -101,7 +102,7 @@ def finish(conn: psycopg.Connection, job: dict, fence: bool) -> None:
         conn.execute(EFFECT, job)
 
 
-def heartbeat(job: dict, dsn: dict, stop: threading.Event, lost: threading.Event) -> None:
+def heartbeat(job: dict[str, Any], dsn: dict[str, Any], stop: threading.Event, lost: threading.Event) -> None:
     """Renew the lease while the job runs."""
     try:
         with psycopg.connect(**dsn, autocommit=True, prepare_threshold=None) as hb:
@@ -114,12 +115,14 @@ def heartbeat(job: dict, dsn: dict, stop: threading.Event, lost: threading.Event
         lost.set()
 
 
-def mark(conn: psycopg.Connection, job: dict, point: str) -> None:
+def mark(conn: psycopg.Connection, job: dict[str, Any], point: str) -> None:
     """Tell the lab where this attempt is."""
     conn.execute("INSERT INTO lab_marks VALUES (%s, %s, %s)", [job["id"], job["attempt"], point])
 
 
-def pass_gate(conn: psycopg.Connection, job: dict, point: str, lost: threading.Event | None) -> None:
+def pass_gate(
+    conn: psycopg.Connection, job: dict[str, Any], point: str, lost: threading.Event | None
+) -> None:
     """Wait until the lab lets this attempt pass the point, or the lease is known to be lost."""
     mark(conn, job, point)
     gate = f"{point} {job['attempt']}"

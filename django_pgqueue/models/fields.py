@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
+if TYPE_CHECKING:  # Django's class takes no parameters when the program runs
+    Field = models.Field[list[str], list[str]]
+else:
+    Field = models.Field
 
-class TextArrayField(models.Field):
+
+class TextArrayField(Field):
     """A PostgreSQL `text[]`, a list of str in Python.
 
     Django's ArrayField needs `django.contrib.postgres` in INSTALLED_APPS (a check error since 6.1); this app
