@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.pools.conftest import Start
 from tests.processes.stage import Stage
 
-TASKS = "tests.pools.tasks"
+TASKS = "tests.worker.tasks"
 LONG = ("--lease", "60")
 
 
@@ -23,7 +23,7 @@ ENDINGS = {
     "fails and is tried again": (
         ("fail_first",),
         ("done", 2, 2),
-        [(1, "error", "tests.pools.tasks.Deliberate")],
+        [(1, "error", "tests.worker.tasks.Deliberate")],
     ),
     "snoozes": (("snooze_first",), ("done", 2, 1), []),
     "SystemExit": (("leave_with", "SystemExit"), ("failed", 1, 1), [(1, "error", "builtins.SystemExit")]),
@@ -32,7 +32,7 @@ ENDINGS = {
         ("failed", 1, 1),
         [(1, "error", "builtins.KeyboardInterrupt")],
     ),
-    "bare": (("leave_with", "Bare"), ("failed", 1, 1), [(1, "error", "tests.pools.tasks.Bare")]),
+    "bare": (("leave_with", "Bare"), ("failed", 1, 1), [(1, "error", "tests.worker.tasks.Bare")]),
     "CancelledError": (
         ("leave_with", "CancelledError"),
         ("failed", 1, 1),
@@ -63,14 +63,14 @@ ENDINGS = {
     "fails inside a fence": (
         ("fence_and_fail",),
         ("failed", 1, 1),
-        [(1, "error", "tests.pools.tasks.Deliberate")],
+        [(1, "error", "tests.worker.tasks.Deliberate")],
     ),
     "transactional": (
         ("write_and_fail_first",),
         ("done", 2, 2),
-        [(1, "error", "tests.pools.tasks.Deliberate")],
+        [(1, "error", "tests.worker.tasks.Deliberate")],
     ),
-    "sends once": (("send_once",), ("done", 2, 2), [(1, "error", "tests.pools.tasks.Deliberate")]),
+    "sends once": (("send_once",), ("done", 2, 2), [(1, "error", "tests.worker.tasks.Deliberate")]),
 }
 
 

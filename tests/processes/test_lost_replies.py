@@ -118,9 +118,9 @@ def test_a_claim_that_was_rolled_back_is_not_mistaken_for_another_workers_of_the
 
 ENDINGS = {
     "completion": ("mark", {}, ("done", 1, 1), 0),
-    "last failure": ("tests.pools.tasks.fail", {"max_attempts": 1}, ("failed", 1, 1), 1),
-    "failure, tried again at once": ("tests.pools.tasks.fail_first", {}, ("done", 2, 2), 1),
-    "release": ("tests.pools.tasks.snooze_first", {}, ("done", 2, 1), 0),
+    "last failure": ("tests.worker.tasks.fail", {"max_attempts": 1}, ("failed", 1, 1), 1),
+    "failure, tried again at once": ("tests.worker.tasks.fail_first", {}, ("done", 2, 2), 1),
+    "release": ("tests.worker.tasks.snooze_first", {}, ("done", 2, 1), 0),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.worker.prefetch import AHEAD_SECONDS, MOST, Prefetch
 from tests.processes.stage import Stage
 
-TASKS = "tests.pools.tasks"
+TASKS = "tests.worker.tasks"
 
 
 def after(*measures: tuple[int, float], slots: int = 4) -> int:

@@ -99,7 +99,7 @@ def test_a_worker_that_stops_leaves_jobs_whose_rows_are_locked_to_their_leases(
 def test_after_twenty_timeouts_in_a_row_every_slot_still_works_and_the_worker_stops(stage: Stage) -> None:
     """A thread that is told of its timeout takes no lock along."""
     worker = stage.worker("--concurrency", "4", *LONG)
-    late = [stage.enqueue("tests.pools.tasks.spin_in_vain", max_attempts=1) for _ in range(20)]
+    late = [stage.enqueue("tests.worker.tasks.spin_in_vain", max_attempts=1) for _ in range(20)]
     for job in late:
         stage.wait_state(job, "failed")
         assert stage.failures(job) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]

@@ -7,7 +7,7 @@ import pytest
 from tests.pools.test_both_pools import effects as effects_of
 from tests.processes.stage import Stage
 
-TASKS = "tests.pools.tasks"
+TASKS = "tests.worker.tasks"
 
 
 @pytest.fixture(autouse=True)

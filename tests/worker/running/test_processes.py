@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes.stage import Stage, Worker, is_alive
 
-TASKS = "tests.pools.tasks"
+TASKS = "tests.worker.tasks"
 
 
 @pytest.fixture(autouse=True)

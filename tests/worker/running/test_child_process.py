@@ -50,7 +50,7 @@ def enqueue_together(stage: Stage, *jobs: tuple[object, ...]) -> list[int]:
         "INSERT INTO django_pgqueue_job (task, payload)"
         " SELECT task, payload FROM unnest(%s::text[], %s::jsonb[]) WITH ORDINALITY AS job (task, payload, place)"
         " ORDER BY place RETURNING id",
-        [f"tests.pools.tasks.{task}" for task, *_ in jobs],
+        [f"tests.worker.tasks.{task}" for task, *_ in jobs],
         [json.dumps({"args": args, "kwargs": {}}) for _, *args in jobs],
     )
     return [row["id"] for row in rows]
