@@ -18,12 +18,10 @@ from django_pgqueue import hints, task
 from django_pgqueue.models import Job
 from django_pgqueue.worker.listener import Listener
 from testproject.shop.models import Order
-from tests.processes.conftest import stage
 from tests.processes.stage import Stage
 from tests.processes.tasks import noop
 from tests.races.tools import at_once, session
 
-__all__ = ["stage"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 READY, SCHEDULED = "django_pgqueue_ready", "django_pgqueue_scheduled"

@@ -17,11 +17,8 @@ from django_pgqueue.lab.target import Target
 from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
 from tests.context.holding import bad_line
-from tests.processes.conftest import stage
 from tests.processes.stage import Stage, Worker
 from tests.races.tools import claim_one, new_job, reclaimed, row
-
-__all__ = ["stage"]
 
 # Far more than a test takes: nothing here is recovered by waiting for a lease.
 LONG = ("--lease", "60")

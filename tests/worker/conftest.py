@@ -1,18 +1,14 @@
-"""A stage for real workers with either pool."""
+"""Real workers with either pool."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.processes.conftest import stage
 from tests.processes.stage import Stage, Worker
-
-__all__ = ["stage"]
-
-Start = Callable[..., Worker]
+from tests.worker.tools import Start
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -22,13 +18,13 @@ def pool(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start(stage: Stage, pool: str, effects: None) -> Iterator[Start]:
+def start(stage: Stage, pool: str, effects: None) -> Start:
     """Give a function that starts a worker with the pool under test."""
 
     def start(*flags: str, **given: Any) -> Worker:
         return stage.worker("--pool", pool, *flags, **given)
 
-    yield start
+    return start
 
 
 @pytest.fixture
@@ -48,11 +44,3 @@ def leftovers(stage: Stage) -> Iterator[None]:
             if process.environ().get("PROCESS_FILES") == str(stage.folder):  # no other one under its number
                 process.kill()
                 process.wait(10)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether the process is there and has not ended, reaped or not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

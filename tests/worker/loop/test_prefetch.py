@@ -8,8 +8,7 @@ import pytest
 
 from django_pgqueue.worker.prefetch import AHEAD_SECONDS, MOST, Prefetch
 from tests.processes.stage import Stage
-
-TASKS = "tests.worker.tasks"
+from tests.worker.tools import TASKS, enqueue
 
 
 def after(*measures: tuple[int, float], slots: int = 4) -> int:
@@ -93,7 +92,7 @@ def test_jobs_that_wait_behind_long_ones_are_given_back_with_their_attempt_and_r
     first = stage.worker("--concurrency", "1", "--lease", "60", "--interval", "0.2")
     stage.enqueue_many("noop", 300)
     stage.wait_all_done(300)
-    long = stage.enqueue(f"{TASKS}.hold", "end", priority=1)
+    long = enqueue(stage, "hold", "end", priority=1)
     stage.sql(
         "INSERT INTO django_pgqueue_job (task, payload)"
         ' SELECT %s, \'{"args": [1, 2], "kwargs": {}}\' FROM generate_series(1, 20)',

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from tests.pools.conftest import Start
 from tests.processes.stage import Stage
-
-TASKS = "tests.worker.tasks"
-LONG = ("--lease", "60")
-
-
-def enqueue(stage: Stage, task: str, *args: object, **columns: object) -> int:
-    return stage.enqueue(f"{TASKS}.{task}", *args, **columns)
-
-
-def effects(stage: Stage, job: int) -> list[str]:
-    rows = stage.sql("SELECT text FROM pool_effect WHERE job_id = %s ORDER BY ctid", job)
-    return [row["text"] for row in rows]
-
+from tests.worker.tools import LONG, TASKS, Start, effects_of, enqueue
 
 ENDINGS = {
     "add": (("add", 1, 2), ("done", 1, 1), []),
     "fails and is tried again": (
         ("fail_first",),
         ("done", 2, 2),
-        [(1, "error", "tests.worker.tasks.Deliberate")],
+        [(1, "error", f"{TASKS}.Deliberate")],
     ),
     "snoozes": (("snooze_first",), ("done", 2, 1), []),
     "SystemExit": (("leave_with", "SystemExit"), ("failed", 1, 1), [(1, "error", "builtins.SystemExit")]),
@@ -32,7 +19,7 @@ ENDINGS = {
         ("failed", 1, 1),
         [(1, "error", "builtins.KeyboardInterrupt")],
     ),
-    "bare": (("leave_with", "Bare"), ("failed", 1, 1), [(1, "error", "tests.worker.tasks.Bare")]),
+    "bare": (("leave_with", "Bare"), ("failed", 1, 1), [(1, "error", f"{TASKS}.Bare")]),
     "CancelledError": (
         ("leave_with", "CancelledError"),
         ("failed", 1, 1),
@@ -63,14 +50,14 @@ ENDINGS = {
     "fails inside a fence": (
         ("fence_and_fail",),
         ("failed", 1, 1),
-        [(1, "error", "tests.worker.tasks.Deliberate")],
+        [(1, "error", f"{TASKS}.Deliberate")],
     ),
     "transactional": (
         ("write_and_fail_first",),
         ("done", 2, 2),
-        [(1, "error", "tests.worker.tasks.Deliberate")],
+        [(1, "error", f"{TASKS}.Deliberate")],
     ),
-    "sends once": (("send_once",), ("done", 2, 2), [(1, "error", "tests.worker.tasks.Deliberate")]),
+    "sends once": (("send_once",), ("done", 2, 2), [(1, "error", f"{TASKS}.Deliberate")]),
 }
 
 
@@ -97,9 +84,9 @@ def test_however_a_job_ends_its_end_is_recorded_and_the_worker_goes_on(
     assert stage.job(jobs["add"])["result"]["sum"] == 3
     assert (stage.job(jobs["add"])["result"]["pid"] == worker.pid) is (pool == "threads")
     assert stage.job(jobs["completes itself, then fails"])["result"] == "by itself"
-    assert effects(stage, jobs["completes itself, then fails"]) == ["once"]
-    assert effects(stage, jobs["fails inside a fence"]) == ["kept"]
-    assert effects(stage, jobs["transactional"]) == ["attempt 2"]
+    assert effects_of(stage, jobs["completes itself, then fails"]) == ["once"]
+    assert effects_of(stage, jobs["fails inside a fence"]) == ["kept"]
+    assert effects_of(stage, jobs["transactional"]) == ["attempt 2"]
     assert len(stage.notes("sent", jobs["sends once"])) == 1
     assert stage.job(jobs["sends once"])["result"] == "by generation 1"
     assert stage.count("django_pgqueue_rejection") == 0
@@ -155,7 +142,7 @@ def test_a_job_beyond_its_timeout_ends_near_it_and_its_slot_is_free_again(
     assert {stage.wait_state(job, "done")["generation"] for job in after} == {1}
     if pool == "threads":  # a child process is dead by then
         stage.wait_note("late", late["sleep_too_long"])
-    assert effects(stage, late["sleep_too_long"]) == []
+    assert effects_of(stage, late["sleep_too_long"]) == []
     assert {stage.brief(job) for job in late.values()} == {("failed", 1, 1)}
     worker.stop()
     assert worker.wait() == 0, worker.output

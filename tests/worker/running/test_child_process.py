@@ -11,17 +11,12 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from tests.pools.conftest import is_running
-from tests.pools.test_both_pools import effects as effects_of
-from tests.pools.test_child_processes import children, enqueue, start
 from tests.processes.stage import Stage, Worker
+from tests.worker.tools import TASKS, children, effects_of, enqueue, is_running, start_processes
+
+pytestmark = pytest.mark.usefixtures("effects")
 
 CRASHED = "django_pgqueue.exceptions.JobCrashed"
-
-
-@pytest.fixture(autouse=True)
-def effects(effects: None) -> None:
-    """Make the table of effects."""
 
 
 @contextmanager
@@ -50,7 +45,7 @@ def enqueue_together(stage: Stage, *jobs: tuple[object, ...]) -> list[int]:
         "INSERT INTO django_pgqueue_job (task, payload)"
         " SELECT task, payload FROM unnest(%s::text[], %s::jsonb[]) WITH ORDINALITY AS job (task, payload, place)"
         " ORDER BY place RETURNING id",
-        [f"tests.worker.tasks.{task}" for task, *_ in jobs],
+        [f"{TASKS}.{task}" for task, *_ in jobs],
         [json.dumps({"args": args, "kwargs": {}}) for _, *args in jobs],
     )
     return [row["id"] for row in rows]
@@ -77,7 +72,7 @@ def stop_and_leave_nothing(stage: Stage, worker: Worker) -> float:
 @pytest.mark.usefixtures("leftovers")
 def test_a_child_that_dies_is_missed_although_a_process_of_its_job_still_has_its_pipe(stage: Stage) -> None:
     """The pipe does not end, so only the process itself can tell; nor may the stop wait for the one that is left."""
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     dead = enqueue(stage, "leave_a_process", "over", True, max_attempts=1)
     stage.wait_state(dead, "failed")
     assert stage.failures(dead) == [(1, "crashed", CRASHED)]
@@ -97,7 +92,7 @@ def test_a_child_that_dies_is_missed_although_a_process_of_its_job_still_has_its
 
 def test_a_frozen_child_keeps_its_leases_holds_up_no_other_and_goes_with_its_worker(stage: Stage) -> None:
     """One is frozen in its job; another idle, and is then given a job larger than its pipe."""
-    worker = start(stage, "--concurrency", "3", "--shutdown-timeout", "1")
+    worker = start_processes(stage, "--concurrency", "3", "--shutdown-timeout", "1")
     held = enqueue(stage, "hold", "never")
     others = [enqueue(stage, "hold", "go") for _ in range(2)]
     busy, idle, _ = (stage.wait_note("started", job)["pid"] for job in (held, *others))
@@ -121,7 +116,7 @@ def test_a_frozen_child_keeps_its_leases_holds_up_no_other_and_goes_with_its_wor
 
 
 def test_jobs_behind_a_long_one_are_taken_back_from_its_child_and_run_by_another(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     reach_ahead(stage)
     long, *short = enqueue_together(stage, ("hold", "end"), *[("add", 1, 2)] * 30)
     for job in short:
@@ -140,7 +135,7 @@ def test_jobs_behind_a_long_one_are_taken_back_from_its_child_and_run_by_another
 
 def test_a_child_that_dies_costs_the_jobs_that_it_had_not_begun_no_attempt(stage: Stage) -> None:
     """There is one child, and it dies at once: before what stands behind its job is asked back."""
-    worker = start(stage, "--lease", "60", "--concurrency", "1")
+    worker = start_processes(stage, "--lease", "60", "--concurrency", "1")
     reach_ahead(stage)
     stage.open("kill")
     job, *behind = enqueue_together(stage, ("die_first", "kill"), *[("add", 1, 2)] * 15)
@@ -156,7 +151,7 @@ def test_a_child_that_dies_costs_the_jobs_that_it_had_not_begun_no_attempt(stage
 
 
 def test_a_job_that_completed_itself_stays_done_when_its_child_dies_right_after(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60", "--concurrency", "1")
+    worker = start_processes(stage, "--lease", "60", "--concurrency", "1")
     job = enqueue(stage, "complete_and_die")
     stage.wait_state(job, "done")
     worker.wait_for(lambda: "ended with exit code -9" in worker.output, what="the parent has noticed")
@@ -170,7 +165,7 @@ def test_a_job_that_completed_itself_stays_done_when_its_child_dies_right_after(
 
 
 def test_a_system_that_refuses_new_processes_is_asked_again_after_pauses(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60", faults="no-children")
+    worker = start_processes(stage, "--lease", "60", faults="no-children")
     job = enqueue(stage, "add", 1, 2)
     stage.wait_note("refused", count=2)
     moments = [note["at"] for note in stage.notes("refused")]

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pools.test_both_pools import effects as effects_of
 from tests.processes.stage import Stage
+from tests.worker.tools import effects_of, enqueue
 
-TASKS = "tests.worker.tasks"
-
-
-@pytest.fixture(autouse=True)
-def effects(effects: None) -> None:
-    """Make the table of effects."""
-
-
-def enqueue(stage: Stage, task: str, *args: object, **columns: object) -> int:
-    return stage.enqueue(f"{TASKS}.{task}", *args, **columns)
+pytestmark = pytest.mark.usefixtures("effects")
 
 
 def test_thirty_coroutines_run_at_once_on_one_event_loop(stage: Stage) -> None:

@@ -11,28 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.stage import Stage, Worker, is_alive
+from tests.processes.stage import Stage, is_alive
+from tests.worker.tools import children, enqueue, start_processes
 
-TASKS = "tests.worker.tasks"
-
-
-@pytest.fixture(autouse=True)
-def effects(effects: None) -> None:
-    """Make the table of effects."""
-
-
-def start(stage: Stage, *flags: str, **given: object) -> Worker:
-    return stage.worker("--pool", "processes", "--concurrency", "2", *flags, **given)
-
-
-def enqueue(stage: Stage, task: str, *args: object, **columns: object) -> int:
-    return stage.enqueue(f"{TASKS}.{task}", *args, **columns)
-
-
-def children(worker: Worker) -> list[psutil.Process]:
-    """Return the children that run jobs (multiprocessing has a helper of its own)."""
-    every = psutil.Process(worker.pid).children(recursive=True)
-    return [child for child in every if "spawn_main" in " ".join(child.cmdline())]
+pytestmark = pytest.mark.usefixtures("effects")
 
 
 DEATHS = {
@@ -45,7 +27,7 @@ DEATHS = {
 
 def test_a_child_that_dies_ends_only_its_own_attempt_at_once_and_is_replaced(stage: Stage) -> None:
     """The lease would run out in a minute; the other child's job does not notice, however often that happens."""
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     other = enqueue(stage, "hold", "end")
     stage.wait_note("started", other)
     for how, code in DEATHS.items():
@@ -74,7 +56,7 @@ def test_a_child_that_dies_ends_only_its_own_attempt_at_once_and_is_replaced(sta
 
 
 def test_a_child_that_is_killed_while_idle_costs_nothing_and_is_replaced(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     stage.wait_state(enqueue(stage, "add", 1, 2), "done")
     stage.wait(lambda: len(children(worker)) == 2, "both children are there")
     before = {child.pid for child in children(worker)}
@@ -89,7 +71,7 @@ def test_a_child_that_is_killed_while_idle_costs_nothing_and_is_replaced(stage: 
 
 
 def test_a_job_that_takes_every_child_down_fails_after_its_last_attempt(stage: Stage) -> None:
-    start(stage, "--lease", "60")
+    start_processes(stage, "--lease", "60")
     job = stage.enqueue("kill_own_process", max_attempts=2)
     stage.sql("UPDATE django_pgqueue_job SET run_after = now()")
     stage.wait(
@@ -104,7 +86,7 @@ def test_a_module_that_kills_whoever_imports_it_kills_only_children(stage: Stage
     """The parent imports no task, not even to look up how a crashed one is to be tried again."""
     (tmp_path / "deadly_module.py").write_text("import os\nos._exit(11)\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = start(stage, "--lease", "60", env={"PYTHONPATH": path})
+    worker = start_processes(stage, "--lease", "60", env={"PYTHONPATH": path})
     job = stage.enqueue("deadly_module.task", max_attempts=1)
     stage.wait_state(job, "failed")
     assert stage.failures(job) == [(1, "crashed", "django_pgqueue.exceptions.JobCrashed")]
@@ -113,7 +95,7 @@ def test_a_module_that_kills_whoever_imports_it_kills_only_children(stage: Stage
 
 
 def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_lease(stage: Stage) -> None:
-    worker = start(stage, "--lease", "1")
+    worker = start_processes(stage, "--lease", "1")
     stage.worker("--lease", "1", "--concurrency", "1", "--queue-name", "default", name="thief")
     job = enqueue(stage, "hold_the_interpreter", 3.0, queue="held")
     stage.wait_note("started", job)
@@ -128,7 +110,7 @@ def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_lease(st
 
 def test_killing_the_parent_leaves_no_child_behind(stage: Stage) -> None:
     """One child is in a job, the other is idle."""
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     job = enqueue(stage, "hold", "never")
     stage.wait_note("started", job)
     stage.wait(lambda: len(children(worker)) == 2, "both children are there")
@@ -141,7 +123,7 @@ def test_killing_the_parent_leaves_no_child_behind(stage: Stage) -> None:
 
 def test_sigint_to_the_whole_group_drains(stage: Stage) -> None:
     """Ctrl-C at a terminal reaches the children too: they leave it to their parent."""
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     job = enqueue(stage, "hold", "end")
     stage.wait_note("started", job)
     family = psutil.Process(worker.pid).children(recursive=True)
@@ -156,7 +138,7 @@ def test_sigint_to_the_whole_group_drains(stage: Stage) -> None:
 
 
 def test_a_second_sigint_to_the_group_leaves_at_once_and_takes_the_children_along(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     job = enqueue(stage, "hold", "never")
     stage.wait_note("started", job)
     family = psutil.Process(worker.pid).children(recursive=True)
@@ -168,7 +150,7 @@ def test_a_second_sigint_to_the_group_leaves_at_once_and_takes_the_children_alon
 
 
 def test_a_stopped_worker_leaves_no_child_and_no_connection(stage: Stage) -> None:
-    worker = start(stage)
+    worker = start_processes(stage)
     stage.wait_state(enqueue(stage, "add", 1, 2), "done")
     family = psutil.Process(worker.pid).children(recursive=True)
     worker.stop()
@@ -178,7 +160,7 @@ def test_a_stopped_worker_leaves_no_child_and_no_connection(stage: Stage) -> Non
 
 
 def test_the_parent_runs_no_user_code_and_each_child_has_connections_of_its_own(stage: Stage) -> None:
-    worker = start(stage, "--lease", "60")
+    worker = start_processes(stage, "--lease", "60")
     jobs = [enqueue(stage, "hold", "end") for _ in range(2)]
     stage.wait(lambda: len(stage.notes("started")) == 2, "both have started")
     pids = {note["pid"] for note in stage.notes("started")}
@@ -212,7 +194,7 @@ def test_children_that_die_at_their_start_are_started_again_with_backoff_not_hot
     )
     broken.touch()
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = start(stage, "--lease", "60", env={"PYTHONPATH": path})
+    worker = start_processes(stage, "--lease", "60", env={"PYTHONPATH": path})
     job = enqueue(stage, "add", 1, 2)
     stage.wait(lambda: log.exists() and len(log.read_text()) >= 4, "they are started again")
     since, before = time.monotonic(), len(log.read_text())

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from tests.pools.conftest import Start, is_running
-from tests.pools.test_both_pools import LONG, effects, enqueue
 from tests.processes.stage import Stage
+from tests.worker.tools import LONG, Start, effects_of, enqueue, is_running
 
 LOCK = "SELECT 1 FROM django_pgqueue_job WHERE id = ANY(%s) FOR UPDATE"
 
@@ -24,7 +23,7 @@ def test_a_fork_that_comes_back_from_its_task_ends_there(stage: Stage, start: St
         row = stage.wait_state(job, "done")
         note = stage.wait_note("started", job)
         assert (row["result"], row["generation"], row["attempts"]) == (note["pid"], 1, 1)
-        assert effects(stage, job) == ["before the fork"]
+        assert effects_of(stage, job) == ["before the fork"]
         stage.wait(lambda note=note: not is_running(note["left"]), "the copy has ended")
     assert stage.count("django_pgqueue_failure") == stage.count("django_pgqueue_rejection") == 0
     assert len({note["pid"] for note in stage.notes("started")}) == 1  # nothing had to be replaced
@@ -99,7 +98,7 @@ def test_a_worker_that_stops_leaves_jobs_whose_rows_are_locked_to_their_leases(
 def test_after_twenty_timeouts_in_a_row_every_slot_still_works_and_the_worker_stops(stage: Stage) -> None:
     """A thread that is told of its timeout takes no lock along."""
     worker = stage.worker("--concurrency", "4", *LONG)
-    late = [stage.enqueue("tests.worker.tasks.spin_in_vain", max_attempts=1) for _ in range(20)]
+    late = [enqueue(stage, "spin_in_vain", max_attempts=1) for _ in range(20)]
     for job in late:
         stage.wait_state(job, "failed")
         assert stage.failures(job) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]
