@@ -1,4 +1,4 @@
-"""Signals: each is sent, with the right sender and result, and no receiver can change anything."""
+"""The signals of `django.tasks`: each is sent, with the right sender and result, whatever a receiver does."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ from testproject.shop.models import Order
 
 SIGNALS = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
 AT_ONCE = Backoff(base=timedelta(0), cap=timedelta(0))
-
 Listen = Callable[[Signal, Callable[..., None]], None]
 
 
@@ -245,35 +244,3 @@ def test_task_finished_is_also_sent_for_a_job_that_its_last_lease_s_end_has_fail
     finally:
         task_finished.disconnect(note)
     assert heard == [(PgQueueBackend, str(job.pk), "FAILED", 1)]
-
-
-@pytest.mark.parametrize(
-    ("debug", "level", "heard"),
-    [(False, logging.INFO, False), (True, logging.INFO, True), (False, logging.ERROR, True)],
-)
-def test_under_djangos_own_logging_a_signal_is_heard_only_if_its_line_is_written(
-    settings, monkeypatch, debug: bool, level: int, heard: bool
-) -> None:
-    """Without a receiver of the project's, and without DEBUG, a job that is done costs no signal."""
-    from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugTrue
-
-    import django_pgqueue.compat as compat
-
-    settings.DEBUG = debug
-    console, mail = logging.StreamHandler(), AdminEmailHandler()
-    console.setLevel(logging.INFO)
-    console.addFilter(RequireDebugTrue())
-    mail.setLevel(logging.ERROR)
-    mail.addFilter(RequireDebugFalse())
-    logger = logging.Logger("django.tasks", logging.INFO)
-    logger.handlers = [console, mail]
-    monkeypatch.setattr(compat, "_LOGGER", logger)
-    assert compat.is_heard(compat.task_finished, level) is heard
-
-
-def test_a_logger_without_any_handler_writes_warnings_only(monkeypatch) -> None:
-    import django_pgqueue.compat as compat
-
-    monkeypatch.setattr(compat, "_LOGGER", logging.Logger("bare", logging.INFO))
-    assert not compat.is_heard(compat.task_finished, logging.INFO)
-    assert compat.is_heard(compat.task_finished, logging.ERROR)

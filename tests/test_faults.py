@@ -1,38 +1,10 @@
-"""What the scenario `read-only` found: a server that refuses every write says nothing about the values."""
+"""What an error of the database means, and which ones are tried again."""
 
-from datetime import timedelta
-
+import psycopg
 import pytest
-from django.db import DatabaseError, InternalError, connection, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 
-from django_pgqueue import leases
-from django_pgqueue.connections import is_about_data
-from django_pgqueue.models import Job
-from django_pgqueue.outcomes import completed
-from django_pgqueue.worker.completer import Completer
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_ending_refused_by_a_read_only_server_is_not_stored_as_a_failure() -> None:
-    job = Job.objects.create(task="x")
-    (lease,) = leases.claim(worker="w", queues=["default"], lease=timedelta(seconds=30))
-    refused: list[DatabaseError] = []
-
-    def read_only_at_first(execute, statement, params, many, context):
-        if not refused:
-            connection.connection.execute("SET TRANSACTION READ ONLY")
-        try:
-            return execute(statement, params, many, context)
-        except DatabaseError as error:
-            refused.append(error)
-            raise
-
-    with connection.execute_wrapper(read_only_at_first), pytest.raises(InternalError):
-        Completer(using="default").end_singly([completed(lease, '"result"')])
-    assert len(refused) == 1
-    assert not is_about_data(refused[0])
-    job.refresh_from_db()
-    assert (job.state, job.generation) == ("running", 1)
+from django_pgqueue.connections import CONFLICT_TRIES, is_about_data, retry_conflicts
 
 
 @pytest.mark.django_db
@@ -48,3 +20,41 @@ def test_a_refused_value_is_about_data(statement: str) -> None:
     with pytest.raises(DatabaseError) as caught, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
     assert is_about_data(caught.value)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("conflict", [psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure])
+def test_conflicts_without_end_are_tried_a_bounded_number_of_times(conflict):
+    runs = []
+
+    def always_in_conflict():
+        runs.append(1)
+        raise OperationalError("again") from conflict("again")
+
+    with pytest.raises(OperationalError):
+        retry_conflicts(always_in_conflict)
+    assert len(runs) == CONFLICT_TRIES
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OperationalError, psycopg.errors.QueryCanceled),
+        (OperationalError, psycopg.errors.LockNotAvailable),
+        (OperationalError, psycopg.OperationalError),
+        (IntegrityError, psycopg.errors.UniqueViolation),
+        (ValueError, ValueError),
+    ],
+)
+def test_only_what_the_server_surely_rolled_back_is_run_again(error, cause):
+    """A lost connection leaves the commit uncertain: that is settled by reading the row, not by a second run."""
+    runs = []
+
+    def refused():
+        runs.append(1)
+        raise error("no") from cause("no")
+
+    with pytest.raises(error):
+        retry_conflicts(refused)
+    assert len(runs) == 1

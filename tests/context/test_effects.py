@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 
 from django_pgqueue import LeaseLost, leases, outcomes
@@ -169,3 +170,41 @@ def test_the_saved_effects_survive_an_operators_retry_and_go_with_the_job(contex
     outcomes.retry(context.job_id)
     assert context_of(claim_one("B")).once("mail", pytest.fail) == "sent"
     assert json.dumps(Effect.objects.get().result) == '"sent"'
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine function"])
+def test_an_effect_is_had_once_and_its_result_kept(kind, context):
+    calls = []
+
+    def send(number):
+        calls.append(number)
+        return (number,)
+
+    async def asend(number):
+        return send(number)
+
+    func = send if kind == "function" else asend
+    first = async_to_sync(context.aonce)("mail", func, 7)
+    newer = context_of(reclaimed(context.holding.lease))
+    assert async_to_sync(newer.aonce)("mail", func, 8) == first == [7]
+    assert newer.once("mail", pytest.fail) == [7]
+    assert calls == [7]
+
+
+def test_an_effect_whose_job_moved_on_during_the_call_is_refused(context):
+    async def send():
+        await sync_to_async(reclaimed)(context.holding.lease)
+
+    with pytest.raises(LeaseLost):
+        async_to_sync(context.aonce)("mail", send)
+    assert not Effect.objects.exists()
+    assert only_rejection(context.job_id).action == "effect"
+
+
+def test_an_unserialisable_result_of_an_effect_is_an_error(context):
+    async def send():
+        return object()
+
+    with pytest.raises(InvalidPayload):
+        async_to_sync(context.aonce)("mail", send)
+    assert not Effect.objects.exists()

@@ -9,11 +9,10 @@ from django.db import connections
 from django_pgqueue import LeaseLost, leases
 from django_pgqueue.connections import close_all
 from django_pgqueue.context.fence import ForeignWrite
-from django_pgqueue.exceptions import InvalidPayload
-from django_pgqueue.models import Effect, Rejection
+from django_pgqueue.models import Rejection
 from testproject.shop.models import Order
 from tests.context.holding import MOVES, context_of
-from tests.races.tools import claim_one, new_job, new_jobs, only_rejection, reclaimed, row
+from tests.races.tools import claim_one, new_job, new_jobs, only_rejection, row
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -130,41 +129,3 @@ def test_two_jobs_of_one_event_loop_do_not_share_a_transaction():
     assert numbers() == {"good"}
     assert (row(good.job_id).state, row(bad.job_id).state) == ("done", "running")
     assert connections["default"].in_atomic_block is False
-
-
-@pytest.mark.parametrize("kind", ["function", "coroutine function"])
-def test_an_effect_is_had_once_and_its_result_kept(kind, context):
-    calls = []
-
-    def send(number):
-        calls.append(number)
-        return (number,)
-
-    async def asend(number):
-        return send(number)
-
-    func = send if kind == "function" else asend
-    first = async_to_sync(context.aonce)("mail", func, 7)
-    newer = context_of(reclaimed(context.holding.lease))
-    assert async_to_sync(newer.aonce)("mail", func, 8) == first == [7]
-    assert newer.once("mail", pytest.fail) == [7]
-    assert calls == [7]
-
-
-def test_an_effect_whose_job_moved_on_during_the_call_is_refused(context):
-    async def send():
-        await sync_to_async(reclaimed)(context.holding.lease)
-
-    with pytest.raises(LeaseLost):
-        async_to_sync(context.aonce)("mail", send)
-    assert not Effect.objects.exists()
-    assert only_rejection(context.job_id).action == "effect"
-
-
-def test_an_unserialisable_result_of_an_effect_is_an_error(context):
-    async def send():
-        return object()
-
-    with pytest.raises(InvalidPayload):
-        async_to_sync(context.aonce)("mail", send)
-    assert not Effect.objects.exists()

@@ -1,6 +1,5 @@
 """Nonsense for every option: one clear line that names the option, and exit code 2. Reports 159, 124 and B26."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.test import override_settings
 
 from django_pgqueue.management.commands.runworker import Command
 from django_pgqueue.management.worker_options import worker_settings
-from tests.processes.stage import Stage
 
 NONSENSE = {
     "--concurrency": ["0", "-1", "1.5", "abc", "", "nan", str(10**12), "1e3"],
@@ -24,6 +22,7 @@ NONSENSE = {
     "--backend": ["", "missing", "DEFAULT"],
     "--pool": ["", "fibres", "thread"],
 }
+
 CASES = [(option, value) for option, values in NONSENSE.items() for value in values]
 
 
@@ -94,21 +93,3 @@ def test_b26_159_settings_that_do_not_fit_are_refused_in_one_line(
     assert refusal.value.returncode == 2
     assert named in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_159_the_process_says_one_line_and_exits_with_2(stage: Stage) -> None:
-    for flags in (["--concurrency", "0"], ["--pool", "fibres"], ["--bogus"], ["--lease"]):
-        with stage.child("runworker", *flags) as process:
-            assert process.wait(20) == 2
-            assert process.stdout
-            lines = process.stdout.read().decode().splitlines()
-        assert len([line for line in lines if "rror" in line]) == 1, lines
-        assert "Traceback" not in "".join(lines)
-    heartbeat = json.dumps({"tasks": {"HEARTBEAT": 60}})
-    with stage.child("runworker", PROCESS_SETTINGS=heartbeat) as process:
-        code = process.wait(20)
-        assert process.stdout
-        output = process.stdout.read().decode()
-    assert code in (1, 2)  # 1: a system check refused it before the command ran
-    assert "HEARTBEAT" in output
-    assert "Traceback" not in output

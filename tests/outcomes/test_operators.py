@@ -6,11 +6,14 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import Backoff, JobContext, leases, outcomes, task
 from django_pgqueue.enqueueing import Request, enqueue
+from django_pgqueue.leases import claim
 from django_pgqueue.models import Failure, Job
+from django_pgqueue.outcomes import fail, retry
 from django_pgqueue.states import FINISHED_STATES, LIVE_STATES, State, Verdict
 from tests.races.tools import claim_one, expire, new_job, reclaimed, row
+from tests.worker.batches import run_until_nothing_waits, succeed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -225,3 +228,45 @@ def test_a_retry_refused_for_its_key_leaves_the_caller_s_transaction_usable():
         assert not outcomes.retry(first.job_id).accepted
         other = new_job()
     assert row(other).state == "ready"
+
+
+WORKER = "somebody-1"
+AT_ONCE = Backoff(base=timedelta(0), cap=timedelta(0))
+
+
+@task(max_attempts=2, retry=AT_ONCE, takes_context=True)
+def enqueue_a_sibling_and_fail(context: JobContext) -> str:
+    sibling = enqueue_a_sibling_and_fail.using(unique_key="k").enqueue()
+    assert sibling.id == str(context.job_id)
+    if context.attempt == 1:
+        raise ValueError("again")
+    return "done"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_running_job_keeps_its_key_so_that_its_retry_cannot_collide_report_36() -> None:
+    result = enqueue_a_sibling_and_fail.using(unique_key="k").enqueue()
+    run_until_nothing_waits()
+    result.refresh()
+    assert (result.return_value, result.attempts) == ("done", 2)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_two_waiting_jobs_with_one_key_cannot_be_so_no_promotion_can_collide_report_37() -> None:
+    first = succeed.using(unique_key="k", run_after=timedelta(hours=1)).enqueue()
+    assert succeed.using(unique_key="k", run_after=timedelta(hours=2)).enqueue().id == first.id
+    assert succeed.using(unique_key="k").enqueue().id == first.id
+
+
+@pytest.mark.django_db
+def test_an_operators_retry_that_would_take_a_held_key_is_refused_report_36() -> None:
+    unique = succeed.using(unique_key="k", max_attempts=1)
+    old = unique.enqueue()
+    (lease,) = claim(worker=WORKER)
+    fail(lease, ValueError("no"))
+    new = unique.enqueue()
+    assert new.id != old.id
+    reply = retry(int(old.id))
+    assert (reply.accepted, reply.message) == (False, "another live job holds its unique key")
+    assert Job.objects.get(pk=old.id).state == State.FAILED

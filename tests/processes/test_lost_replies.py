@@ -8,17 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
-from django.db import OperationalError
 
-from django_pgqueue import leases, outcomes
+from django_pgqueue import leases
 from django_pgqueue.lab.points import CLAIM, END
 from django_pgqueue.lab.proxy import Proxy, Trap
 from django_pgqueue.lab.target import Target
-from django_pgqueue.models import Failure, Job, Rejection
-from django_pgqueue.states import Verdict
-from tests.context.holding import bad_line
 from tests.processes.stage import Stage, Worker
-from tests.races.tools import claim_one, new_job, reclaimed, row
 
 # Far more than a test takes: nothing here is recovered by waiting for a lease.
 LONG = ("--lease", "60")
@@ -113,6 +108,7 @@ def test_a_claim_that_was_rolled_back_is_not_mistaken_for_another_workers_of_the
 
 # Endings, in a worker
 
+
 ENDINGS = {
     "completion": ("mark", {}, ("done", 1, 1), 0),
     "last failure": ("tests.worker.tasks.fail", {"max_attempts": 1}, ("failed", 1, 1), 1),
@@ -198,74 +194,3 @@ def taken_over(stage: Stage, job: int) -> bool:
             [job],
         )
     return bool(leases.reclaim(worker="another", lease=timedelta(minutes=1)))
-
-
-# The same from the lower level
-
-WRITES = {
-    "complete": (lambda lease: outcomes.complete(lease, 1), "done"),
-    "fail": (lambda lease: outcomes.fail(lease, ValueError()), "failed"),
-    "fail and retry": (lambda lease: outcomes.fail(lease, ValueError(), delay=timedelta(0)), "ready"),
-    "release": (outcomes.release, "ready"),
-    "snooze": (lambda lease: outcomes.snooze(lease, timedelta(hours=1)), "scheduled"),
-}
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("at", ["reply", "request"])
-@pytest.mark.parametrize("write", WRITES)
-def test_a_write_that_is_sent_again_gets_the_verdict_of_the_first(write: str, at: str) -> None:
-    job_id = new_job()
-    lease = claim_one("A")
-    send, state = WRITES[write]
-    with bad_line(at=at), pytest.raises(OperationalError):
-        send(lease)
-    assert row(job_id).state == (state if at == "reply" else "running")
-    assert send(lease) == (Verdict.ALREADY_ACCEPTED if at == "reply" else Verdict.ACCEPTED)
-    assert (row(job_id).state, row(job_id).generation) == (state, 1)
-    assert Failure.objects.count() == ("fail" in write)
-    assert not Rejection.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("write", ["fail and retry", "release"])
-def test_an_ending_that_went_through_is_still_already_accepted_when_the_job_has_been_claimed_again(
-    write: str,
-) -> None:
-    """The next claim may come before the worker can ask; the ledger must not accuse it of being stale."""
-    job_id = new_job()
-    lease = claim_one("A")
-    send, _ = WRITES[write]
-    assert send(lease) == Verdict.ACCEPTED
-    newer = claim_one("B")
-    assert newer.generation == 2
-    assert send(lease) == Verdict.ALREADY_ACCEPTED
-    assert row(job_id).generation == 2
-    assert not Rejection.objects.exists()
-    assert outcomes.complete(lease) == Verdict.SUPERSEDED  # another write is another matter
-    assert outcomes.complete(newer) == Verdict.ACCEPTED
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("write", WRITES)
-def test_a_generation_whose_lease_ran_out_gets_no_credit_for_that(write: str) -> None:
-    new_job()
-    lease = claim_one("A")
-    reclaimed(lease)
-    send, _ = WRITES[write]
-    assert send(lease) == Verdict.SUPERSEDED
-    assert Rejection.objects.count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("at", ["reply", "request"])
-def test_a_claim_whose_reply_was_lost_is_known_by_the_workers_id(at: str) -> None:
-    new_job()
-    find = {"worker": "A", "known": (), "lease": timedelta(seconds=30), "using": "default"}
-    with bad_line(at=at, marker="UPDATE django_pgqueue_job"), pytest.raises(OperationalError):
-        leases.claim(worker="A")
-    found = leases.orphans(**find)
-    assert [item.key for item in found] == ([(Job.objects.get().pk, 1)] if at == "reply" else [])
-    if at == "request":
-        leases.claim(worker="B")  # the same number, and not this worker's
-        assert leases.orphans(**find) == []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from io import StringIO
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
 
@@ -15,10 +13,9 @@ from django_pgqueue import leases, outcomes
 from django_pgqueue.models import Effect, Failure, Job, Rejection, Worker
 from django_pgqueue.upkeep import Prune
 from tests.races.tools import at_once, claim_one, new_job, new_jobs, reclaimed, row, session
+from tests.upkeep.rows import DAY, ended, left
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-DAY = timedelta(days=1)
 
 
 def prune(
@@ -30,18 +27,6 @@ def prune(
     while (count := chore.run_once()) or chore.after:
         deleted += count
     return deleted
-
-
-def ended(state: str, ago: timedelta, count: int = 1) -> list[int]:
-    """Insert jobs that were enqueued and ended so long ago."""
-    ids = new_jobs(count, state=state, generation=1, attempts=1, worker_ids=["A"])
-    then = Now() - ago
-    Job.objects.filter(pk__in=ids).update(enqueued_at=then, started_at=then, finished_at=then)
-    return ids
-
-
-def left() -> set[int]:
-    return set(Job.objects.values_list("pk", flat=True))
 
 
 @pytest.mark.parametrize(
@@ -186,38 +171,20 @@ def test_rows_of_workers_that_were_not_seen_for_a_day_are_deleted():
     assert [worker.pk for worker in Worker.objects.all()] == ["alive"]
 
 
-def test_the_command_prunes_by_the_backends_options_and_says_how_many(settings):
-    ended("done", 2 * DAY, 3)
-    ended("failed", 2 * DAY, 2)
-    out = StringIO()
-    call_command("pgqueue_prune", stdout=out)
-    assert (out.getvalue(), len(left())) == ("3 jobs were deleted.\n", 2)
-
-    settings.TASKS = {
-        "default": {
-            **settings.TASKS["default"],
-            "OPTIONS": {"KEEP_DONE": None, "KEEP_FAILED": timedelta(hours=1)},
-        }
-    }
-    ended("done", 2 * DAY, 1)
-    out = StringIO()
-    call_command("pgqueue_prune", stdout=out, verbosity=0)
-    assert out.getvalue() == ""
-    assert {job.state for job in Job.objects.all()} == {"done"}
+@pytest.fixture
+def lease():
+    new_job(max_attempts=3)
+    return claim_one("A")
 
 
-def test_a_worker_prunes_by_itself(settings):
-    ended("done", 2 * DAY, 3)
-    from django_pgqueue.conf import Options
-    from django_pgqueue.worker import Worker as RunningWorker
-    from django_pgqueue.worker.settings import WorkerSettings
-    from testproject.waiting import wait_until
-    from tests.races.tools import PATIENCE, InThread
-
-    worker = RunningWorker(WorkerSettings(using="default", options=Options(), concurrency=1, listen=False))
-    running = InThread(worker.run)
-    try:
-        wait_until(lambda: not left(), "the worker has pruned", within=PATIENCE)
-    finally:
-        worker.stop()
-    assert running.result() == 0
+def test_a_rejection_goes_with_its_job_and_stays_without_one():
+    pruned, kept, deleted = new_jobs(3)
+    held = leases.claim(worker="A", limit=3)
+    newer = [reclaimed(lease) for lease in held]
+    for lease in held:
+        outcomes.complete(lease)
+    outcomes.complete(newer[0])
+    Job.objects.filter(pk=deleted).delete()
+    assert set(Rejection.objects.values_list("job_id", flat=True)) == {pruned, kept, deleted}
+    assert Prune(using="default", keep_done=timedelta(0), keep_failed=None).run_once() == 1
+    assert set(Rejection.objects.values_list("job_id", flat=True)) == {kept, deleted}

@@ -148,30 +148,6 @@ def test_a_job_beyond_its_timeout_ends_near_it_and_its_slot_is_free_again(
     assert worker.wait() == 0, worker.output
 
 
-def test_a_stop_drains_what_runs_and_claims_nothing_more(stage: Stage, start: Start) -> None:
-    worker = start(*LONG, "--concurrency", "2")
-    job = enqueue(stage, "hold", "end")
-    stage.wait_note("started", job)
-    worker.stop()
-    worker.wait_for(lambda: "Stopping" in worker.output)
-    later = enqueue(stage, "add", 1, 2)
-    stage.stays(lambda: stage.brief(job) == ("running", 1, 1), 0.3, "it runs on")
-    stage.open("end")
-    assert worker.wait() == 0, worker.output
-    assert (stage.brief(job), stage.brief(later)) == (("done", 1, 1), ("ready", 0, 0))
-
-
-def test_after_the_shutdown_timeout_the_rest_is_given_back(stage: Stage, start: Start) -> None:
-    worker = start(*LONG, "--concurrency", "2", "--shutdown-timeout", "0.5")
-    running = [enqueue(stage, "hold", "never") for _ in range(2)]
-    for job in running:
-        stage.wait_note("started", job)
-    worker.stop()
-    assert worker.wait(10) == 0, worker.output
-    assert {stage.brief(job) for job in running} == {("ready", 1, 0)}
-    assert stage.count("django_pgqueue_worker") == 0
-
-
 def test_jobs_use_every_slot_at_once(stage: Stage, start: Start) -> None:
     start(*LONG, "--concurrency", "3")
     jobs = [enqueue(stage, "hold", "end") for _ in range(4)]

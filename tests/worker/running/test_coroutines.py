@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
+from django_pgqueue.context import Holding
+from django_pgqueue.worker.coroutines import Coroutines
 from tests.processes.stage import Stage
+from tests.worker.held import claimed_from, hold
 from tests.worker.tools import effects_of, enqueue
 
 pytestmark = pytest.mark.usefixtures("effects")
@@ -59,3 +65,30 @@ def test_two_async_jobs_inside_their_fences_at_once_do_not_share_a_transaction(s
     stage.wait_state(bad, "failed")
     assert (effects_of(stage, good), effects_of(stage, bad)) == (["good"], [])
     assert stage.count("django_pgqueue_rejection") == 0
+
+
+def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
+    """39: SystemExit in an asyncio task that a job created ends `run_forever`."""
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def run(holding: Holding) -> None:
+        if holding.timeout:
+            left = asyncio.get_running_loop().create_task(leave())
+            await asyncio.sleep(0.05)
+            assert isinstance(left.exception(), SystemExit)  # else asyncio logs it whenever it is collected
+
+    now = claimed_from("q")
+    coroutines = Coroutines(run=run)
+    try:
+        for leaves in (True, False):
+            holding = hold(now)
+            holding.timeout = 1.0 if leaves else None
+            over = threading.Event()
+            coroutines.take(holding, lambda ending, over=over: over.set())
+            assert over.wait(10)
+    finally:
+        coroutines.stop(timeout=10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "pgqueue-coroutines"]
+    assert "goes on" in caplog.text

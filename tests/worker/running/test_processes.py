@@ -16,7 +16,6 @@ from tests.worker.tools import children, enqueue, start_processes
 
 pytestmark = pytest.mark.usefixtures("effects")
 
-
 DEATHS = {
     "exit": "exit code 7",
     "kill": "exit code -9",
@@ -108,47 +107,6 @@ def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_lease(st
     assert stage.count("django_pgqueue_rejection") == 0
 
 
-def test_killing_the_parent_leaves_no_child_behind(stage: Stage) -> None:
-    """One child is in a job, the other is idle."""
-    worker = start_processes(stage, "--lease", "60")
-    job = enqueue(stage, "hold", "never")
-    stage.wait_note("started", job)
-    stage.wait(lambda: len(children(worker)) == 2, "both children are there")
-    family = psutil.Process(worker.pid).children(recursive=True)
-    worker.kill()
-    gone, alive = psutil.wait_procs(family, timeout=5)
-    assert alive == []
-    assert stage.brief(job) == ("running", 1, 1)  # its lease will tell
-
-
-def test_sigint_to_the_whole_group_drains(stage: Stage) -> None:
-    """Ctrl-C at a terminal reaches the children too: they leave it to their parent."""
-    worker = start_processes(stage, "--lease", "60")
-    job = enqueue(stage, "hold", "end")
-    stage.wait_note("started", job)
-    family = psutil.Process(worker.pid).children(recursive=True)
-    os.killpg(worker.pid, signal.SIGINT)
-    worker.wait_for(lambda: "Stopping" in worker.output)
-    stage.stays(lambda: stage.brief(job) == ("running", 1, 1), 0.3, "it runs on")
-    stage.open("end")
-    assert worker.wait() == 0, worker.output
-    assert stage.brief(job) == ("done", 1, 1)
-    assert stage.failures(job) == []
-    assert psutil.wait_procs(family, timeout=5)[1] == []
-
-
-def test_a_second_sigint_to_the_group_leaves_at_once_and_takes_the_children_along(stage: Stage) -> None:
-    worker = start_processes(stage, "--lease", "60")
-    job = enqueue(stage, "hold", "never")
-    stage.wait_note("started", job)
-    family = psutil.Process(worker.pid).children(recursive=True)
-    os.killpg(worker.pid, signal.SIGINT)
-    worker.wait_for(lambda: "Stopping" in worker.output)
-    os.killpg(worker.pid, signal.SIGINT)
-    assert worker.wait() == 128 + signal.SIGINT
-    assert psutil.wait_procs(family, timeout=5)[1] == []
-
-
 def test_a_stopped_worker_leaves_no_child_and_no_connection(stage: Stage) -> None:
     worker = start_processes(stage)
     stage.wait_state(enqueue(stage, "add", 1, 2), "done")
@@ -157,22 +115,6 @@ def test_a_stopped_worker_leaves_no_child_and_no_connection(stage: Stage) -> Non
     assert worker.wait() == 0
     assert psutil.wait_procs(family, timeout=5)[1] == []
     stage.wait(lambda: stage.sessions(worker) == [], "its sessions are gone")
-
-
-def test_the_parent_runs_no_user_code_and_each_child_has_connections_of_its_own(stage: Stage) -> None:
-    worker = start_processes(stage, "--lease", "60")
-    jobs = [enqueue(stage, "hold", "end") for _ in range(2)]
-    stage.wait(lambda: len(stage.notes("started")) == 2, "both have started")
-    pids = {note["pid"] for note in stage.notes("started")}
-    assert len(pids) == 2
-    assert worker.pid not in pids
-    stage.open("end")
-    for job in jobs:
-        stage.wait_state(job, "done")
-    stage.enqueue("ask", "more")
-    stage.wait_note("asked")
-    roles = {row["application_name"].split()[2] for row in stage.sessions(worker)}
-    assert {"loop", "heartbeat", "upkeep", "job"} <= roles
 
 
 def test_children_that_die_at_their_start_are_started_again_with_backoff_not_hot(

@@ -14,6 +14,8 @@ from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.leases import Lease
 from django_pgqueue.worker.pool import ThreadPool
 from testproject.waiting import wait_until
+from tests.processes.stage import Stage
+from tests.worker.tools import LONG, enqueue
 
 WITHIN = timedelta(seconds=20)
 
@@ -199,3 +201,19 @@ class AbandonsAfterwards:
         then, self._then = self._then, None
         if then is not None:
             then()
+
+
+def test_after_twenty_timeouts_in_a_row_every_slot_still_works_and_the_worker_stops(stage: Stage) -> None:
+    """A thread that is told of its timeout takes no lock along."""
+    worker = stage.worker("--concurrency", "4", *LONG)
+    late = [enqueue(stage, "spin_in_vain", max_attempts=1) for _ in range(20)]
+    for job in late:
+        stage.wait_state(job, "failed")
+        assert stage.failures(job) == [(1, "timeout", "django_pgqueue.exceptions.JobTimeout")]
+    after = [enqueue(stage, "hold", "end") for _ in range(4)]
+    stage.wait(lambda: len(stage.notes("started")) == 4, "all slots work")
+    stage.open("end")
+    for job in after:
+        assert stage.wait_state(job, "done")["attempts"] == 1
+    worker.stop()
+    assert worker.wait() == 0, worker.output
