@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.test import TransactionTestCase
 
 from testproject.processes import WorkerProcess
+from tests.processes.stage import Stage
 from tests.tables import TABLES
 
 ADVISORY_LOCKS = 0x70677175  # "pgqu": the first of two numbers that name a lock
@@ -77,6 +78,16 @@ def worker_process(database_url: str, tmp_path: Path) -> Iterator[Callable[..., 
             return children.enter_context(WorkerProcess(*flags, log=log, env={**files, **(env or {})}))
 
         yield start
+
+
+@pytest.fixture
+def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
+    """Give a stage on the test database; its workers are killed and reaped at last."""
+    stage = Stage(database_url, tmp_path / "stage")
+    try:
+        yield stage
+    finally:
+        stage.close()
 
 
 def _takes(session: psycopg.Connection, number: int) -> bool:

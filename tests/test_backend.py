@@ -248,23 +248,6 @@ def test_another_backend_may_be_the_default_report_139(settings) -> None:
     assert task_backends["pg"].get_result(later.id).return_value == "LATER"
 
 
-def test_a_worker_without_any_backend_of_ours_says_so(settings) -> None:
-    settings.TASKS = {"default": {"BACKEND": IMMEDIATE}}
-    with pytest.raises(CommandError, match="no backend in TASKS is django_pgqueue") as error:
-        run_worker()
-    assert error.value.returncode == 2
-
-
-def test_an_ambiguous_backend_must_be_named_report_139(settings) -> None:
-    settings.TASKS = {
-        "default": {"BACKEND": IMMEDIATE},
-        "one": {"BACKEND": OURS},
-        "two": {"BACKEND": OURS, "QUEUES": ["emails"]},
-    }
-    with pytest.raises(CommandError, match=r"--backend is needed: .*\(one, two\)"):
-        run_worker()
-
-
 # Routers
 
 
@@ -326,11 +309,3 @@ def test_wrong_options_stop_an_enqueue_and_a_worker_but_not_an_import(
     with pytest.raises(CommandError, match=message) as error:
         run_worker()
     assert error.value.returncode == 2
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_worker_has_a_second_name() -> None:
-    result = shout.enqueue("x")
-    call_command("pgqueue_worker", "--batch", verbosity=0)
-    result.refresh()
-    assert result.return_value == "X"

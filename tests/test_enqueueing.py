@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,17 +21,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from django_pgqueue import InvalidPayload, task
-from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_enqueued
+from django_pgqueue.compat import InvalidTask, TaskResultStatus
 from django_pgqueue.leases import claim
 from django_pgqueue.models import Job
 from django_pgqueue.outcomes import complete
 from django_pgqueue.payloads import MAX_PAYLOAD_BYTES
 from django_pgqueue.states import State, Verdict
-from django_pgqueue.upkeep import promote
 from testproject.shop.models import Order
 
 T = TypeVar("T")
-
 WORKER = "somebody-1"
 
 
@@ -232,16 +228,6 @@ def test_a_job_for_later_is_scheduled_and_any_other_is_ready(
 
 
 @pytest.mark.django_db
-def test_a_scheduled_job_is_promoted_when_its_time_has_come_and_not_before() -> None:
-    keep.using(run_after=timedelta(hours=1)).enqueue("later")
-    due = keep.using(run_after=timedelta(hours=1)).enqueue("due")
-    assert promote() == 0
-    Job.objects.filter(pk=due.id).update(run_after=timezone.now() - timedelta(seconds=1))
-    assert promote() == 1
-    assert [lease.job_id for lease in claim(worker=WORKER, limit=5)] == [int(due.id)]
-
-
-@pytest.mark.django_db
 def test_without_time_zones_a_naive_time_is_in_the_current_zone(settings) -> None:
     settings.USE_TZ = False
     settings.TIME_ZONE = "Asia/Tokyo"
@@ -350,6 +336,7 @@ def test_every_number_keeps_its_value_and_its_type_report_101(number: float) -> 
 
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
@@ -401,176 +388,3 @@ def test_the_longest_names_are_taken_reports_131_149(settings) -> None:
     assert keep.using(unique_key=key, queue_name=queue).enqueue().id == result.id
     (lease,) = claim(worker=WORKER, queues=[queue])
     assert complete(lease) == Verdict.ACCEPTED
-
-
-# Unique keys
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_duplicate_enqueue_returns_the_existing_job_and_the_caller_commits_report_95() -> None:
-    first = keep.using(unique_key="k", run_after=timedelta(hours=1)).enqueue("first")
-    with transaction.atomic():
-        new_order("A")
-        second = keep.using(unique_key="k").enqueue("second")
-        new_order("B")
-    assert second.id == first.id
-    assert second.args == ["first"]
-    assert second.status == TaskResultStatus.READY
-    assert Order.objects.count() == 2
-    assert Job.objects.count() == 1
-
-
-@pytest.mark.django_db
-def test_a_duplicate_in_the_same_transaction_returns_the_existing_job() -> None:
-    assert keep.using(unique_key="k").enqueue().id == keep.using(unique_key="k").enqueue().id
-    assert Job.objects.count() == 1
-
-
-@pytest.mark.django_db
-def test_a_duplicate_announces_nothing_a_second_time() -> None:
-    told: list[str] = []
-
-    def note(task_result, **kwargs) -> None:
-        told.append(task_result.id)
-
-    task_enqueued.connect(note)
-    try:
-        first = keep.using(unique_key="k").enqueue()
-        keep.using(unique_key="k").enqueue()
-    finally:
-        task_enqueued.disconnect(note)
-    assert told == [first.id]
-
-
-@pytest.mark.django_db
-def test_the_key_is_held_while_the_job_lives_and_free_when_it_has_ended() -> None:
-    unique = keep.using(unique_key="k")
-    first = unique.enqueue()
-    (lease,) = claim(worker=WORKER)
-    assert unique.enqueue().id == first.id
-    assert unique.enqueue().status == TaskResultStatus.RUNNING
-    assert complete(lease) == Verdict.ACCEPTED
-    second = unique.enqueue()
-    assert second.id != first.id
-    assert Job.objects.count() == 2
-
-
-@pytest.mark.django_db
-def test_no_key_is_no_key_report_99() -> None:
-    for _ in range(3):
-        keep.enqueue()
-        keep.using(unique_key=None).enqueue()
-    assert Job.objects.filter(unique_key=None).count() == 6
-
-
-def in_threads(number: int, work: Callable[[int], object]) -> list[object]:
-    """Run `work` in threads that start together and close their connections."""
-    start = threading.Barrier(number)
-
-    def run(index: int) -> object:
-        try:
-            start.wait(10)
-            return work(index)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(number) as pool:
-        return list(pool.map(run, range(number)))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_eight_threads_enqueue_one_key_and_there_is_one_live_job() -> None:
-    for turn in range(5):
-        ids = in_threads(8, lambda index, turn=turn: keep.using(unique_key=f"k{turn}").enqueue(index).id)
-        assert len(set(ids)) == 1
-    assert Job.objects.count() == 5
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_other_enqueues_of_a_key_succeed_when_the_first_ones_roll_back() -> None:
-    def work(index: int) -> str | None:
-        try:
-            with transaction.atomic():
-                result = keep.using(unique_key="k").enqueue(index)
-                if index < 4:
-                    raise ZeroDivisionError
-        except ZeroDivisionError:
-            return None
-        return result.id
-
-    ids = [found for found in in_threads(8, work) if found is not None]
-    job = Job.objects.get()
-    assert set(ids) == {str(job.pk)}
-    assert job.payload["args"][0] >= 4
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_enqueue_waits_for_the_key_and_gets_a_job_of_its_own_after_a_rollback() -> None:
-    inserted, waits = threading.Event(), threading.Event()
-    unique = keep.using(unique_key="k")
-
-    def first() -> None:
-        try:
-            with transaction.atomic():
-                unique.enqueue("first")
-                inserted.set()
-                assert waits.wait(10)
-                transaction.set_rollback(True)
-        finally:
-            connections.close_all()
-
-    def second() -> str:
-        try:
-            assert inserted.wait(10)
-            return unique.enqueue("second").id
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(2) as pool:
-        one, two = pool.submit(first), pool.submit(second)
-        assert inserted.wait(10)
-        wait_for_blocked_insert()
-        assert not two.done()
-        waits.set()
-        one.result(10)
-        second_id = two.result(10)
-        assert str(Job.objects.get().pk) == second_id
-    assert Job.objects.get().payload["args"] == ["second"]
-
-
-def wait_for_blocked_insert() -> None:
-    for _ in range(500):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND wait_event_type = 'Lock' AND query LIKE '%%ON CONFLICT%%'"
-            )
-            if cursor.fetchone()[0]:
-                return
-        threading.Event().wait(0.02)
-    raise AssertionError("no insert waits")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_key_that_is_taken_and_freed_all_the_time_never_fails_an_enqueue() -> None:
-    stop = threading.Event()
-
-    def consume() -> int:
-        ended = 0
-        try:
-            while not stop.is_set():
-                for lease in claim(worker=WORKER):
-                    complete(lease)
-                    ended += 1
-        finally:
-            connections.close_all()
-        return ended
-
-    with ThreadPoolExecutor(1) as pool:
-        consumer = pool.submit(consume)
-        try:
-            ids = in_threads(4, lambda index: [keep.using(unique_key="k").enqueue().id for _ in range(50)])
-        finally:
-            stop.set()
-        assert consumer.result(10) >= 1
-    assert len({job_id for found in ids for job_id in found}) == Job.objects.count()

@@ -1,14 +1,12 @@
-"""Wake-up: hints that cost the enqueuer nothing, a listener that comes back, and jobs that start on time."""
+"""The enqueuer's hints: they cost it nothing, and polling finds what they miss."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
-from unittest import mock
 
 import psycopg
 import pytest
@@ -16,14 +14,9 @@ from django.db import OperationalError, connection, transaction
 
 from django_pgqueue import hints, task
 from django_pgqueue.models import Job
-from django_pgqueue.worker.services.listener import Listener
 from testproject.shop.models import Order
-from tests.processes.conftest import stage
-from tests.processes.stage import Stage
-from tests.processes.tasks import noop
 from tests.races.tools import at_once, session
 
-__all__ = ["stage"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 READY, SCHEDULED = "django_pgqueue_ready", "django_pgqueue_scheduled"
@@ -202,87 +195,15 @@ def test_without_listen_nothing_is_sent(sent, settings):
     assert sent == []
 
 
-# The worker's side. Each waits for an idle worker, which polls ever less often: after some seconds, every some seconds.
-
-IDLE_SECONDS = 3.0
-QUICK_SECONDS = 1.0  # a few milliseconds on an idle machine
-
-
-def pick_up_seconds(stage: Stage, job: int) -> float:
-    row = stage.wait_state(job, "done")
-    return (row["started_at"] - row["enqueued_at"]).total_seconds()
-
-
-def be_idle(stage: Stage) -> None:
-    stage.stays(lambda: stage.states().get("running") is None, IDLE_SECONDS, "the workers are idle")
-
-
-def enqueued(**options: Any) -> int:
-    hints._sent_at.clear()
-    return int(noop.using(**options).enqueue().id)
-
-
-def test_an_idle_worker_that_listens_is_quick_also_after_its_listener_was_lost(stage: Stage) -> None:
-    worker = stage.worker("--interval", "30", "--lease", "120")
-    stage.wait(lambda: len(stage.sessions(worker, "listener")) == 1, "it listens")
-    be_idle(stage)
-    assert pick_up_seconds(stage, enqueued()) < QUICK_SECONDS
-
-    (before,) = stage.sessions(worker, "listener")
-    stage.terminate(worker, "listener")
-    stage.wait(
-        lambda: [row["pid"] != before["pid"] for row in stage.sessions(worker, "listener")] == [True],
-        "it listens again",
-    )
-    be_idle(stage)
-    assert pick_up_seconds(stage, enqueued()) < QUICK_SECONDS
-    assert worker.output.count("Listening failed") == 1
-    worker.stop()
-    assert worker.wait() == 0
-
-
-def test_behind_a_pooler_the_listener_ends_by_itself(caplog: pytest.LogCaptureFixture) -> None:
-    """The process that a pooler's greeting names is not the one that answers."""
-    caplog.set_level(logging.INFO, logger="django_pgqueue")
-    woken: list[str] = []
-    listener = Listener(using="default", name="a listener", wake={READY: lambda: woken.append(READY)})
-    with mock.patch.object(psycopg.ConnectionInfo, "backend_pid", 1):
-        thread = threading.Thread(target=listener.run, daemon=True)
-        thread.start()
-        thread.join(20)
-    assert not thread.is_alive()
-    assert "polling only" in caplog.text
-    assert woken == []
-
-
-def test_without_a_listener_or_without_a_hint_a_job_is_found_by_the_poll(stage: Stage) -> None:
-    """One worker does not listen; the other does, and is sent no hint by plain SQL."""
-    flags = ("--interval", "1", "--lease", "120", "--queue-name")
-    deaf = stage.worker(*flags, "default", "--no-listen")
-    listening = stage.worker(*flags, "reports")
-    be_idle(stage)
-    assert stage.sessions(deaf, "listener") == []
-    by_deaf, by_listening = enqueued(), stage.enqueue("noop", queue="reports")
-    assert pick_up_seconds(stage, by_deaf) < 1 + QUICK_SECONDS
-    assert pick_up_seconds(stage, by_listening) < 1 + QUICK_SECONDS
-    for worker in (deaf, listening):
-        worker.stop()
-    assert [deaf.wait(), listening.wait()] == [0, 0]
-
-
-@pytest.mark.parametrize("listen", [True, False], ids=["listening", "polling"])
-def test_scheduled_jobs_start_on_time_although_the_worker_polls_rarely(stage: Stage, listen: bool) -> None:
-    """The poll comes every five seconds. A nearer job than the one that is waited for is not late either."""
-    if not listen:  # it knows of what was there when it last looked
-        jobs = [enqueued(run_after=timedelta(seconds=3 + step)) for step in (0, 0.3, 0.6)]
-    worker = stage.worker("--interval", "5", "--lease", "120", *([] if listen else ["--no-listen"]))
-    if listen:
-        stage.wait(lambda: len(stage.sessions(worker, "listener")) == 1, "it listens")
-        jobs = [enqueued(run_after=timedelta(seconds=seconds)) for seconds in (60, 3, 2, 1)][1:]
-    late = []
-    for job in jobs:
-        row = stage.wait_state(job, "done")
-        late.append((row["started_at"] - row["run_after"]).total_seconds())
-    assert min(late) >= 0
-    assert min(late) < 0.2, late
-    assert max(late) < QUICK_SECONDS, late
+@pytest.mark.django_db(transaction=True)
+def test_with_autocommit_off_a_job_is_enqueued_and_the_callers_commit_decides() -> None:
+    """93: Django knows of no commit there, so no hint is sent; polling finds the job."""
+    connection.set_autocommit(False)
+    try:
+        nothing.enqueue()
+        connection.rollback()
+        nothing.enqueue()
+        connection.commit()
+    finally:
+        connection.set_autocommit(True)
+    assert Job.objects.count() == 1

@@ -1,16 +1,32 @@
 """What a claim and a reclaim take: order, queues, limits, and rows at the edge of a counter's type."""
 
+from __future__ import annotations
+
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.models import Failure, Job
-from django_pgqueue.states import LAST_GENERATION, Verdict
-from django_pgqueue.worker.loop.claimer import Selection
-from tests.races.tools import claim_one, expire, new_job, new_jobs, row, session
+from django_pgqueue.states import LAST_GENERATION, State, Verdict
+from tests.context.holding import bad_line
+from tests.outcomes.writes import (
+    renew,
+)
+from tests.races.tools import (
+    LONG,
+    claim_one,
+    expire,
+    new_job,
+    new_jobs,
+    reclaimed,
+    row,
+    session,
+)
+from tests.worker.batches import run_worker, succeed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,24 +90,6 @@ def test_a_queue_of_any_name_is_itself_and_no_pattern(name):
 def test_queues_are_taken_in_the_order_given():
     a, b = new_jobs(3, queue="a"), new_jobs(3, queue="b")
     assert claimed_ids(queues=["b", "a"], limit=4) == sorted([*b, a[0]])
-
-
-def test_a_rare_queue_is_served_within_a_few_claims_beside_a_full_one():
-    """Starvation: with the names rotated from claim to claim, each queue is first in turn."""
-    new_jobs(500, queue="full")
-    new_jobs(500, queue="fuller")
-    rare = new_job(queue="rare", priority=-100)
-    selection = Selection(["full", "fuller", "rare"], frozenset(), look_up=list)
-    claims = [claimed_ids(queues=selection.queues(), limit=10) for _ in range(3)]
-    assert sum(rare in claim for claim in claims) == 1
-    assert [len(claim) for claim in claims] == [10, 10, 10]
-
-
-def test_a_rare_queue_is_served_too_when_the_worker_takes_every_queue():
-    new_jobs(300, queue="full")
-    rare = new_job(queue="rare")
-    selection = Selection(None, frozenset(), look_up=lambda: leases.ready_queues(using="default"))
-    assert any(rare in claimed_ids(queues=selection.queues(), limit=5) for _ in range(2))
 
 
 @pytest.mark.parametrize("queues", [["a"], ["a", "b"], ["b", "a", "c"], None])
@@ -261,3 +259,91 @@ def test_no_more_than_one_round_trip_claims_and_one_renews(django_assert_num_que
         leases.renew(held)
     with django_assert_num_queries(3), transaction.atomic():
         outcomes.end([outcomes.Ending.done(lease) for lease in held], using="default")
+
+
+@pytest.fixture
+def lease():
+    new_job(max_attempts=3)
+    return claim_one("A")
+
+
+def test_a_reclaim_records_the_lost_attempt(lease):
+    """14, 41: a lost lease is one used attempt; its failure names the lost worker and generation."""
+    lost_until = row(lease.job_id)
+    reclaimed(lease, "B")
+    failure = Failure.objects.get()
+    assert (failure.generation, failure.worker, failure.kind) == (1, "A", "lease_expired")
+    assert "The lease expired at " in failure.message
+    assert lost_until.attempts == 1
+
+
+def test_renewal_counts_from_now_by_the_lease_s_own_duration(lease):
+    longer = lease._replace(duration=timedelta(hours=1))
+    before = row(lease.job_id)
+    assert renew(longer) == Verdict.ACCEPTED
+    after = row(lease.job_id)
+    assert after.lease_until - before.lease_until > timedelta(hours=1) - LONG
+    assert (after.generation, after.attempts, after.worker_ids) == (1, 1, ["A"])
+
+
+@pytest.mark.django_db
+def test_a_ready_job_written_by_hand_for_later_waits_for_its_time() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO django_pgqueue_job (task, payload, run_after)"
+            " VALUES ('x', '{}', now() + interval '1 hour'), ('y', '{}', now() - interval '1 hour')"
+        )
+    assert [lease.task for lease in leases.claim(worker="A", limit=5)] == ["y"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("at", ["reply", "request"])
+def test_a_claim_whose_reply_was_lost_is_known_by_the_workers_id(at: str) -> None:
+    new_job()
+    find = {"worker": "A", "known": (), "lease": timedelta(seconds=30), "using": "default"}
+    with bad_line(at=at, marker="UPDATE django_pgqueue_job"), pytest.raises(OperationalError):
+        leases.claim(worker="A")
+    found = leases.orphans(**find)
+    assert [item.key for item in found] == ([(Job.objects.get().pk, 1)] if at == "reply" else [])
+    if at == "request":
+        leases.claim(worker="B")  # the same number, and not this worker's
+        assert leases.orphans(**find) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_at_the_edge_of_its_counters_stops_no_other_job_report_160() -> None:
+    good = succeed.enqueue("good")
+    columns: list[dict[str, Any]] = [
+        {"generation": 2**63 - 1},
+        {"generation": 2**63 - 2},
+        {"attempts": 2**31 - 2, "max_attempts": 2**31 - 1},
+        {"pk": 2**63 - 1},
+        {"priority": 100},
+        {"priority": -100},
+    ]
+    jobs = [
+        Job.objects.create(task=f"{__name__}.succeed", **{"max_attempts": 1, **values}) for values in columns
+    ]
+    run_worker("--concurrency", "2")
+    good.refresh()
+    assert good.return_value == "good"
+    states = [Job.objects.get(pk=job.pk).state for job in jobs]
+    assert states == [State.READY] * 2 + [State.DONE] * 4
+
+
+@pytest.mark.django_db
+def test_ids_and_generations_are_64_bits_wide_report_160() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name, column_name FROM information_schema.columns"
+            " WHERE table_name LIKE 'django_pgqueue_%%' AND data_type IN ('integer', 'smallint')"
+        )
+        narrow = set(cursor.fetchall())
+    assert narrow == {
+        ("django_pgqueue_job", "attempts"),
+        ("django_pgqueue_job", "max_attempts"),
+        ("django_pgqueue_job", "priority"),
+        ("django_pgqueue_worker", "pid"),
+        ("django_pgqueue_worker", "concurrency"),
+        ("django_pgqueue_worker", "running"),
+    }

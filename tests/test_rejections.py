@@ -8,15 +8,30 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
-from django_pgqueue import LeaseLost, leases, outcomes
+from django_pgqueue import LeaseLost, leases, outcomes, task
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.signals import completion_rejected, lease_lost
-from django_pgqueue.upkeep import Prune
+from django_pgqueue.states import Verdict
 from testproject.waiting import wait_until
 from tests.context.holding import MOVES, beating, context_of, holding_of
-from tests.races.tools import PATIENCE, claim_one, expire, new_job, new_jobs, reclaimed, row
+from tests.outcomes.writes import WRITES as PLAIN_WRITES
+from tests.outcomes.writes import (
+    complete,
+    every_write,
+    release,
+    spend,
+)
+from tests.races.tools import (
+    PATIENCE,
+    claim_one,
+    expire,
+    new_job,
+    only_rejection,
+    reclaimed,
+    row,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -210,17 +225,140 @@ def test_late_by_is_never_negative(lease):
     assert Rejection.objects.get().late_by == timedelta(0)
 
 
-# How long it is kept
+def test_a_rejection_says_how_long_after_the_loss_the_write_came(lease):
+    newer = reclaimed(lease)
+    Job.objects.filter(pk=lease.job_id).update(last_attempted_at=newer.claimed_at - timedelta(minutes=7))
+    complete(lease)
+    assert timedelta(minutes=7) <= only_rejection(lease.job_id).late_by < timedelta(minutes=8)
 
 
-def test_a_rejection_goes_with_its_job_and_stays_without_one():
-    pruned, kept, deleted = new_jobs(3)
-    held = leases.claim(worker="A", limit=3)
-    newer = [reclaimed(lease) for lease in held]
-    for lease in held:
-        outcomes.complete(lease)
-    outcomes.complete(newer[0])
-    Job.objects.filter(pk=deleted).delete()
-    assert set(Rejection.objects.values_list("job_id", flat=True)) == {pruned, kept, deleted}
-    assert Prune(using="default", keep_done=timedelta(0), keep_failed=None).run_once() == 1
-    assert set(Rejection.objects.values_list("job_id", flat=True)) == {kept, deleted}
+def test_the_lateness_after_an_end_counts_from_the_end_and_after_a_release_is_unknown(lease):
+    spend(lease)
+    Job.objects.update(finished_at=row(lease.job_id).finished_at - timedelta(minutes=9))
+    complete(lease)
+    assert timedelta(minutes=9) <= only_rejection(lease.job_id).late_by < timedelta(minutes=10)
+
+    new_job()
+    other = claim_one()
+    release(other)
+    complete(other)
+    assert only_rejection(other.job_id).late_by is None
+
+
+@every_write
+def test_a_rejection_survives_the_rollback_of_the_caller_s_transaction(action, lease):
+    reclaimed(lease)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        assert PLAIN_WRITES[action](lease) == Verdict.SUPERSEDED
+        raise ZeroDivisionError
+    assert only_rejection(lease.job_id).action == action
+
+
+def test_a_rejection_is_written_with_autocommit_off_too(lease):
+    reclaimed(lease)
+    transaction.set_autocommit(False)
+    try:
+        assert complete(lease) == Verdict.SUPERSEDED
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
+    assert only_rejection(lease.job_id).action == "complete"
+
+
+def test_a_refused_write_leaves_the_caller_s_transaction_usable_and_on_its_own_connection(lease):
+    reclaimed(lease)
+    mine = connection.connection
+    with transaction.atomic():
+        complete(lease)
+        assert connection.connection is mine
+        job_id = new_job()
+    assert row(job_id).state == "ready"
+
+
+def test_a_refusal_is_told_once_to_receivers_and_to_the_log_without_a_payload(lease, caplog):
+    """127: the log knows the job by its number only. 138: a receiver that raises changes nothing."""
+    Job.objects.update(payload={"args": ["hunter2-marker"], "kwargs": {}})
+    told = []
+
+    def raises(sender, **given):
+        raise RuntimeError("a receiver's own fault")
+
+    def listens(sender, **given):
+        told.append((sender, given))
+
+    reclaimed(lease)
+    completion_rejected.connect(raises)
+    completion_rejected.connect(listens)
+    try:
+        with caplog.at_level(logging.WARNING, "django_pgqueue"):
+            assert complete(lease) == Verdict.SUPERSEDED
+    finally:
+        completion_rejected.disconnect(raises)
+        completion_rejected.disconnect(listens)
+
+    ((sender, given),) = told
+    rejection = only_rejection(lease.job_id)
+    assert sender is Rejection
+    assert given.pop("late_by") == rejection.late_by
+    del given["signal"]
+    assert given == {
+        "job_id": lease.job_id,
+        "generation": 1,
+        "current_generation": 2,
+        "action": "complete",
+        "verdict": "superseded",
+        "worker": "A",
+    }
+    (record,) = [item for item in caplog.records if item.name == "django_pgqueue"]
+    assert (record.event, record.job_id, record.generation) == ("rejected", lease.job_id, 1)
+    assert "hunter2" not in caplog.text
+
+
+BODIES = {"raises": "RAISE EXCEPTION 'the ledger is full';", "returns nothing": "RETURN NULL;"}
+
+
+@pytest.fixture(params=BODIES)
+def broken_ledger(request):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse_row() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN {BODIES[request.param]} END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON django_pgqueue_rejection"
+            " FOR EACH ROW EXECUTE FUNCTION refuse_row()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION refuse_row CASCADE")
+
+
+@pytest.mark.usefixtures("broken_ledger")
+def test_a_refusal_that_cannot_be_recorded_is_still_a_refusal_and_is_logged(caplog):
+    Job.objects.create(task="shop.tasks.send")
+    (first,) = leases.claim(worker="A")
+    Job.objects.update(lease_until="2020-01-01T00:00:00Z")
+    (second,) = leases.reclaim(worker="B")
+    assert outcomes.complete(first) == "superseded"
+    assert leases.renew([first]).lost[0].verdict == "superseded"
+    assert outcomes.complete(second) == "accepted"
+    assert not Rejection.objects.exists()
+    assert [record.event for record in caplog.records].count("unrecorded") == 2
+
+
+@task
+def nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rolled_back_caller_leaves_a_refusal_on_record() -> None:
+    """27: the ledger is written in a transaction of its own."""
+    nothing.enqueue()
+    first = claim_one()
+    Job.objects.update(lease_until="2020-01-01T00:00:00Z")
+    leases.reclaim(worker="B")
+    with transaction.atomic():
+        assert outcomes.complete(first) == "superseded"
+        transaction.set_rollback(True)
+    assert Rejection.objects.get().action == "complete"

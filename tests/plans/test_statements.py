@@ -20,10 +20,10 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
-from django_pgqueue import leases, outcomes, upkeep
+from django_pgqueue import leases, outcomes, upkeep, verdicts
+from django_pgqueue.bounds import LEASE
 from django_pgqueue.enqueueing import Request, enqueue
 from django_pgqueue.lease import Lease
-from django_pgqueue.bounds import LEASE
 from django_pgqueue.models import Job
 from django_pgqueue.payloads import ErrorText
 from django_pgqueue.upkeep import next_due, promote

@@ -1,21 +1,8 @@
-"""A stage for real workers."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""What the tests with real workers write into."""
 
 import pytest
 
 from tests.processes.stage import Stage
-
-
-@pytest.fixture
-def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
-    """Give a stage on the test database; its workers are killed and reaped at last."""
-    stage = Stage(database_url, tmp_path / "stage")
-    try:
-        yield stage
-    finally:
-        stage.close()
 
 
 @pytest.fixture

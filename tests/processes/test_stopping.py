@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from django.core.management import call_command
 
 from tests.processes import tasks
 from tests.processes.stage import Stage, Worker
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
+
+
 # Rounds of the race between a signal and a claim; 300 take a minute or two.
 ROUNDS = int(os.environ.get("PROCESS_ROUNDS", "30"))
 
@@ -188,44 +189,3 @@ def test_159_max_tasks_is_exact(stage: Stage) -> None:
     stage.enqueue_many("noop", 7)
     assert stage.worker("--max-tasks", "5", wait=False).wait() == 0
     assert stage.states() == {"done": 5, "ready": 2}
-
-
-@pytest.mark.parametrize("thread", ["main", "other"])
-def test_e56_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone(
-    stage: Stage, thread: str
-) -> None:
-    before = {number: signal.getsignal(number) for number in (TERM, INT)}
-    job = tasks.noop.enqueue()
-    outcome: list[object] = []
-
-    def run() -> None:
-        try:
-            outcome.append(call_command("runworker", batch=True, verbosity=0))
-        except BaseException as error:
-            outcome.append(error)
-
-    if thread == "main":
-        run()
-    else:
-        other = threading.Thread(target=run)
-        other.start()
-        other.join(20)
-        assert not other.is_alive()
-
-    assert outcome == [None]
-    assert stage.brief(int(job.id)) == ("done", 1, 1)
-    assert {number: signal.getsignal(number) for number in (TERM, INT)} == before
-    assert [item.name for item in threading.enumerate() if item.name.startswith("pgqueue")] == []
-
-
-def test_e51_a_worker_in_a_thread_leaves_signals_to_the_owner_of_the_process(stage: Stage) -> None:
-    """`call_command` off the main thread must not make the process deaf to SIGTERM."""
-    job = stage.enqueue("hold", "never")
-    code = (
-        "import threading; from django.core.management import call_command;"
-        "call = threading.Thread(target=call_command, args=['runworker'], daemon=True); call.start(); call.join()"
-    )
-    with stage.child("shell", "-v0", "-c", code) as process:
-        stage.wait_note("started", job)
-        process.send_signal(TERM)
-        assert process.wait(10) == -TERM

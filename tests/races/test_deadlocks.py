@@ -3,13 +3,12 @@
 import threading
 from datetime import timedelta
 
-import psycopg
 import pytest
 from django.db import connection, transaction
-from django.db.utils import DatabaseError, IntegrityError, OperationalError
+from django.db.utils import DatabaseError
 
 from django_pgqueue import leases, outcomes, upkeep
-from django_pgqueue.faults import CONFLICT_TRIES, retry_conflicts, sqlstate
+from django_pgqueue.faults import retry_conflicts, sqlstate
 from django_pgqueue.models import Failure, Job
 from django_pgqueue.payloads import render_exception
 from django_pgqueue.upkeep import promote
@@ -89,42 +88,6 @@ def test_a_deadlock_with_business_rows_ends_one_and_its_retry_commits_both_write
     assert len(runs) == 3
     for order in Order.objects.all():
         assert sorted(order.customer.split()) == sorted(str(lease.job_id) for lease in (one, two))
-
-
-@pytest.mark.parametrize("conflict", [psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure])
-def test_conflicts_without_end_are_tried_a_bounded_number_of_times(conflict):
-    runs = []
-
-    def always_in_conflict():
-        runs.append(1)
-        raise OperationalError("again") from conflict("again")
-
-    with pytest.raises(OperationalError):
-        retry_conflicts(always_in_conflict)
-    assert len(runs) == CONFLICT_TRIES
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (OperationalError, psycopg.errors.QueryCanceled),
-        (OperationalError, psycopg.errors.LockNotAvailable),
-        (OperationalError, psycopg.OperationalError),
-        (IntegrityError, psycopg.errors.UniqueViolation),
-        (ValueError, ValueError),
-    ],
-)
-def test_only_what_the_server_surely_rolled_back_is_run_again(error, cause):
-    """A lost connection leaves the commit uncertain: that is settled by reading the row, not by a second run."""
-    runs = []
-
-    def refused():
-        runs.append(1)
-        raise error("no") from cause("no")
-
-    with pytest.raises(error):
-        retry_conflicts(refused)
-    assert len(runs) == 1
 
 
 def test_batches_in_opposite_orders_do_not_deadlock():
