@@ -11,7 +11,7 @@ import pytest
 
 from django_pgqueue import outcomes
 from django_pgqueue.context import Holding, JobContext
-from testproject.waiting import wait_until
+from django_pgqueue.lab.waiting import until
 from tests.races.tools import PATIENCE, claim_one, new_job, new_jobs, only_rejection, reclaimed, row, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -177,7 +177,7 @@ def test_fix_1_a_heartbeat_keeps_a_job_of_four_leases_on_one_attempt(a, b):
         return now - started > timedelta(seconds=2.4)
 
     try:
-        wait_until(four_leases_have_passed, "four leases have passed", within=PATIENCE)
+        until(four_leases_have_passed, "four leases have passed", within=PATIENCE)
         a.finish_fenced()
     finally:
         stop.set()

@@ -9,9 +9,9 @@ from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue import LeaseLost, leases, outcomes
 from django_pgqueue.context.fence import ForeignWrite
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Job, Rejection
 from testproject.shop.models import Order
-from testproject.waiting import wait_until
 from tests.context.holding import MOVES, beating, context_of
 from tests.races.tools import (
     PATIENCE,
@@ -179,7 +179,7 @@ def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_bloc
     context = context_of(lease)
     with pytest.raises(LeaseLost) as caught, context.complete():
         write()
-        wait_until(lambda: is_over(context.job_id), "the lease has run out", within=PATIENCE)
+        until(lambda: is_over(context.job_id), "the lease has run out", within=PATIENCE)
     assert caught.value.verdict == "expired"
     assert numbers() == set()
     assert row(context.job_id).state == "running"
@@ -296,15 +296,13 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
                 assert not other.lease_lost
                 return other_session_sees(other.job_id) - first > 2 * lease_time
 
-            wait_until(two_leases_later, "the other lease was renewed for two leases", within=PATIENCE)
+            until(two_leases_later, "the other lease was renewed for two leases", within=PATIENCE)
             assert beats[-1] > beats[0]  # "busy" is news of the job too
         assert heart.busy_since is None or not fenced.lease_lost
         if block == "fence":
             fenced.check()
             renewed = row(fenced.job_id).lease_until
-            wait_until(
-                lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE
-            )
+            until(lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE)
             with fenced.complete():
                 pass
     assert row(fenced.job_id).state == "done"

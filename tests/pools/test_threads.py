@@ -11,9 +11,9 @@ import pytest
 
 from django_pgqueue.context import Holding
 from django_pgqueue.exceptions import JobTimeout
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.leases import Lease
 from django_pgqueue.worker.pool import ThreadPool
-from testproject.waiting import wait_until
 
 WITHIN = timedelta(seconds=20)
 
@@ -50,7 +50,7 @@ class Place:
             return
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        wait_until(holds, what, within=WITHIN)
+        until(holds, what, within=WITHIN)
 
 
 class NoRoom:
