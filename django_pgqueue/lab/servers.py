@@ -117,13 +117,13 @@ class Server:
         self._forget_the_dead()
         if self.pid is not None:
             self._run("pg_ctl", "stop", "-w", "-m", "immediate" if immediately else "fast", "-D", self.data)
+        if self.sockets != self.data:
+            shutil.rmtree(self.sockets, ignore_errors=True)
 
     def close(self) -> None:
         """Stop it for good, if it runs."""
         with suppress(NoServer):
             self.stop(immediately=True)
-        if self.sockets != self.data:
-            shutil.rmtree(self.sockets, ignore_errors=True)
 
     def freeze(self, pid: int) -> None:
         """Stop the process of one session, as if the way to it were cut without notice; until `thaw`."""
