@@ -6,6 +6,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+from django_pgqueue.lab.waiting import Unreached
+
 from .bench import Bench
 from .drain import drain
 from .pickup import add, latencies
@@ -66,7 +68,7 @@ def against(bench: Bench) -> None:
     for name in bench.others:
         try:
             _measure(bench, name)
-        except (RuntimeError, TimeoutError) as error:
+        except (RuntimeError, Unreached) as error:
             bench.results.notes.setdefault("failures", {})[name] = str(error)
             print(f"  {name}: {error}", flush=True)
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import psycopg
+
+from django_pgqueue.lab.processes import Process
+from django_pgqueue.lab.waiting import until
 
 from .project import Project
 from .server import connect
 
-LOOK_SECONDS = 0.4
+LOOK_EVERY = timedelta(milliseconds=400)
 SETTLE_SECONDS = 1.2
-START_WITHIN_SECONDS = 60
-DRAIN_WITHIN_SECONDS = 600
+START_WITHIN = timedelta(minutes=1)
+DRAIN_WITHIN = timedelta(minutes=10)
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
 STATEMENTS = """
     SELECT sum(calls) FROM pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
@@ -92,7 +93,7 @@ def _run(
         cpu = sum(map(_cpu_seconds, processes))
         began: datetime = gate.execute("SELECT clock_timestamp()").fetchone()[0]
         gate.commit()
-        _wait_until_empty(session, project, processes)
+        until_empty(session, project, processes)
         cpu = sum(map(_cpu_seconds, processes)) - cpu
         written = session.execute("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", [wal]).fetchone()[0]
         after = _statements(session) if counted else None
@@ -113,42 +114,45 @@ def _statements(session: psycopg.Connection) -> int:
     return session.execute(STATEMENTS).fetchone()[0] or 0
 
 
-def _wait_at(
-    session: psycopg.Connection, table: str, workers: int, processes: list[subprocess.Popen[bytes]]
-) -> None:
+def _wait_at(session: psycopg.Connection, table: str, workers: int, processes: list[Process]) -> None:
     """Return once at least one session per worker waits for the lock and no other has come for a while."""
     seen, since = 0, time.monotonic()
-    deadline = since + START_WITHIN_SECONDS
-    while seen < workers or time.monotonic() - since < SETTLE_SECONDS:
+
+    def settled() -> bool:
+        nonlocal seen, since
         (now,) = session.execute(WAITING, [table]).fetchone()
         if now != seen:
             seen, since = now, time.monotonic()
-        _must_live(processes)
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"only {seen} sessions of {workers} workers asked for jobs")
-        threading.Event().wait(0.05)
+        return seen >= workers and time.monotonic() - since >= SETTLE_SECONDS
+
+    until(
+        settled,
+        lambda: f"{workers} workers ask for jobs; {seen} sessions do",
+        within=START_WITHIN,
+        every=timedelta(milliseconds=50),
+        meanwhile=lambda: _must_live(processes),
+    )
 
 
-def _wait_until_empty(
-    session: psycopg.Connection, project: Project, processes: list[subprocess.Popen[bytes]]
-) -> None:
+def until_empty(session: psycopg.Connection, project: Project, processes: list[Process]) -> None:
+    """Return once no job is left. Raises Unreached, and RuntimeError if a worker ends before."""
     session.execute("SET enable_seqscan = off")  # a look must not read the whole history
-    deadline = time.monotonic() + DRAIN_WITHIN_SECONDS
-    while session.execute(project.left).fetchone()[0]:
-        if project.adapter != "raw":
-            _must_live(processes)
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{project.adapter} did not drain within {DRAIN_WITHIN_SECONDS} s")
-        threading.Event().wait(LOOK_SECONDS)
+    until(
+        lambda: not session.execute(project.left).fetchone()[0],
+        f"{project.adapter} drains",
+        within=DRAIN_WITHIN,
+        every=LOOK_EVERY,
+        meanwhile=lambda: project.adapter == "raw" or _must_live(processes),
+    )
 
 
-def _must_live(processes: list[subprocess.Popen[bytes]]) -> None:
+def _must_live(processes: list[Process]) -> None:
     for process in processes:
-        if process.poll() is not None:
-            raise RuntimeError(f"a worker ended with {process.returncode}: {process.args}")
+        if process.returncode is not None:
+            raise RuntimeError(f"a worker ended with {process.returncode}:\n{process.last_lines}")
 
 
-def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+def _cpu_seconds(process: Process) -> float:
     """Return what the process has used so far, and 0 where /proc cannot tell."""
     try:
         with open(f"/proc/{process.pid}/stat") as stat:

@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 from .bench import Bench
-from .drain import LOOK_SECONDS
+from .drain import until_empty
 from .project import ROOT
 from .server import connect
 
@@ -32,8 +32,7 @@ def memory(bench: Bench) -> None:
             threading.Event().wait(REST_SECONDS)
             below, idle = measured(bare.pid), measured(worker.pid)
             queue.call("fill", bench.sizes.memory_jobs, "noop")
-            while session.execute(queue.left).fetchone()[0]:
-                threading.Event().wait(LOOK_SECONDS)
+            until_empty(session, queue, [worker])
             threading.Event().wait(REST_SECONDS)
             after = measured(worker.pid)
         bare.stdin.close()  # type: ignore[union-attr]

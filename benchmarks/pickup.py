@@ -8,7 +8,7 @@ from statistics import quantiles
 
 from .bars import POLL_SECONDS
 from .bench import Bench
-from .drain import LOOK_SECONDS
+from .drain import until_empty
 from .project import STAMPS, Project
 from .server import connect
 
@@ -23,11 +23,10 @@ def latencies(
     with connect(project.url) as session:
         session.execute(f"TRUNCATE {', '.join(project.tables)} RESTART IDENTITY CASCADE")
         STAMPS.write_text("")
-        with project.working(arguments):
+        with project.working(arguments) as workers:
             threading.Event().wait(START_SECONDS)
             project.call("pickup", count + WARM_UP, shortest, longest)
-            while session.execute(project.left).fetchone()[0]:
-                threading.Event().wait(LOOK_SECONDS)
+            until_empty(session, project, workers)
     return [float(line) * 1000 for line in STAMPS.read_text().split()][WARM_UP:]
 
 

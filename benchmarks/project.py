@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from django_pgqueue.lab.processes import Process
+from django_pgqueue.lab.waiting import Unreached
 
 from .server import WORK
 
@@ -50,35 +53,23 @@ class Project:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DJANGO_")}
         if self.adapter in ("pgqueue", "django_tasks_db", "django_ox"):
             kept["DJANGO_SETTINGS_MODULE"] = f"benchmarks.adapters.{self.adapter}"
-        return {**kept, "DATABASE_URL": self.url, "BENCHMARK_STAMPS": str(STAMPS), "PYTHONUNBUFFERED": "1"}
+        return {**kept, "DATABASE_URL": self.url, "BENCHMARK_STAMPS": str(STAMPS)}
 
     @contextmanager
-    def working(self, arguments: Sequence[str], count: int = 1) -> Iterator[list[subprocess.Popen[bytes]]]:
+    def working(self, arguments: Sequence[str], count: int = 1) -> Iterator[list[Process]]:
         """Run that many workers; they are asked to stop at the end, and killed if they do not."""
-        with (WORK / f"{self.adapter}.log").open("ab") as log:
+        log = WORK / f"{self.adapter}.log"
+        command = [self.python, *arguments]
+        with ExitStack() as stack:
             workers = [
-                subprocess.Popen(
-                    [self.python, *arguments],
-                    cwd=ROOT,
-                    env=self.environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
+                stack.enter_context(Process(self.adapter, command, log=log, env=self.environment(), cwd=ROOT))
                 for _ in range(count)
             ]
-        try:
-            yield workers
-        finally:
-            for worker in workers:
-                worker.terminate()
-            for worker in workers:
-                _reap(worker)
-
-
-def _reap(worker: subprocess.Popen[bytes]) -> None:
-    try:
-        worker.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
+            try:
+                yield workers
+            finally:
+                for worker in workers:
+                    worker.stop()
+                with suppress(Unreached):  # those that are left are killed
+                    for worker in workers:
+                        worker.wait(STOP_SECONDS)

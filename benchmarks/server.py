@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from testproject import embedded, embedded_server
+from testproject import embedded
 
 WORK = Path(__file__).resolve().parent / ".work"
 # Commits stay durable. One checkpoint less in a drain is one cause of noise less; what it does not measure are the
@@ -31,9 +31,9 @@ def server_url() -> str:
     WORK.mkdir(exist_ok=True)
     url = embedded.database_url(folder)
     if _configure(url):
-        data = embedded_server.data_in(folder)
-        embedded_server.stop(data)
-        embedded_server.start(data)
+        server = embedded.server_in(folder)
+        server.stop()
+        server.start()
     return url
 
 

@@ -54,7 +54,9 @@ class PgQueueBackend(BaseTaskBackend):
         super().validate_task(task)
         check_path(task)
 
-    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+    def enqueue(  # type: ignore[override]  # of any task
+        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult:
         """Insert a job and return its result, or that of the live job with the same unique key.
 
         Raises InvalidPayload before any SQL for arguments that JSON or PostgreSQL cannot hold.
@@ -127,7 +129,9 @@ class PgQueueBackend(BaseTaskBackend):
             worker_ids=[],
         )
 
-    async def aenqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+    async def aenqueue(  # type: ignore[override]  # of any task
+        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult:
         """Do as `enqueue`, on the thread that holds the caller's transaction."""
         return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs)
 

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import django
 from django.core.exceptions import ImproperlyConfigured
 
-if TYPE_CHECKING or django.VERSION >= (6, 0):
+if TYPE_CHECKING:  # the stubs' generics, for any task and what it returns
+    from typing import Any
+
+    from django.tasks import (
+        DEFAULT_TASK_BACKEND_ALIAS,
+        DEFAULT_TASK_QUEUE_NAME,
+        TaskResultStatus,
+        base,
+        task_backends,
+    )
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import DEFAULT_TASK_PRIORITY, TaskError
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+
+    Task = base.Task[..., Any]
+    TaskResult = base.TaskResult[..., Any]
+    TaskContext = base.TaskContext[..., Any]
+elif django.VERSION >= (6, 0):
     from django.tasks import (
         DEFAULT_TASK_BACKEND_ALIAS,
         DEFAULT_TASK_QUEUE_NAME,
@@ -43,6 +61,12 @@ else:  # Django 5.2: the `django-tasks` backport
 
 TASKS_PACKAGE = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
 
+
+def is_task(value: object) -> TypeGuard[Task]:
+    """Return whether `value` is a task, with or without this queue's options."""
+    return isinstance(value, cast(type, Task))
+
+
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "DEFAULT_TASK_PRIORITY",
@@ -56,6 +80,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "is_task",
     "task_backends",
     "task_enqueued",
     "task_finished",

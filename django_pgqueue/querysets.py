@@ -73,7 +73,7 @@ class JobQuerySet(QuerySet["Job"]):
         """Jobs whose lease has not expired at this very moment, also late in a transaction."""
         return self.filter(lease_until__gt=ClockTimestamp())
 
-    def candidates(self) -> QuerySet[Job, dict[str, Any]]:
+    def candidates(self) -> QuerySet[Job, Any]:
         """Lock ready jobs of the queue `wanted.queue`, best priority first, skipping locked rows.
 
         For the claim statement, which limits them and names `wanted`: a queue and the position after which to look.
@@ -91,13 +91,13 @@ class JobQuerySet(QuerySet["Job"]):
         )
 
 
-def count_of(queryset: QuerySet) -> Subquery:
+def count_of(queryset: QuerySet[Any]) -> Subquery:
     """Return a subquery that counts the rows of `queryset`, without joining them."""
     counted = queryset.order_by().annotate(_count=Func(F("pk"), function="count")).values("_count")
     return Subquery(counted)
 
 
-class RejectionQuerySet(QuerySet):
+class RejectionQuerySet(QuerySet["Rejection"]):
     """Refused writes."""
 
     def endings(self) -> Self:

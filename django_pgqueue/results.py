@@ -13,7 +13,7 @@ from typing import Any, overload
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from .compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends
+from .compat import Task, TaskError, TaskResult, TaskResultStatus, is_task, task_backends
 from .lease import Lease
 from .models import Failure, Job
 from .payloads import arguments_in
@@ -83,7 +83,7 @@ def task_at(path: str) -> Task | None:
         task = import_string(path)
     except (Exception, SystemExit):  # the user's module may raise anything while it is imported
         return None
-    return task if isinstance(task, Task) else None
+    return task if is_task(task) else None
 
 
 def unchecked(task: Task | None, **changes: Any) -> Task:

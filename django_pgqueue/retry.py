@@ -74,6 +74,7 @@ def next_delay(
         delay = policy(attempt, exception)
         if delay is None:
             return None
-        return min(max(delay, timedelta(0)), RETRY_DELAY.most)
+        longest: timedelta = RETRY_DELAY.most
+        return min(max(delay, timedelta(0)), longest)
     except BaseException:  # the user's policy may raise anything
         return Backoff().delay(attempt)

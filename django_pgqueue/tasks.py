@@ -25,7 +25,7 @@ from .states import MAX_QUEUE_NAME, MAX_TASK_PATH, MAX_UNIQUE_KEY, Fencing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgTask(Task):  # type: ignore[misc]
+class PgTask(Task):
     """A task of `django.tasks` with the options of this queue; None means the backend's option.
 
     `max_attempts` counts all starts, the first included. `no_retry` names exceptions that end the job at
@@ -49,7 +49,7 @@ class PgTask(Task):  # type: ignore[misc]
         if self.delay is not None and not self.get_backend().supports_defer:
             raise InvalidTask("Backend does not support run_after.")
 
-    def using(  # type: ignore[override]
+    def using(
         self,
         *,
         priority: int | None = None,

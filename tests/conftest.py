@@ -12,7 +12,8 @@ import pytest
 from django.db import connection, connections
 from django.test import TransactionTestCase
 
-from testproject.processes import WorkerProcess
+from django_pgqueue.lab.processes import WorkerProcess
+from testproject import MANAGE
 from tests.processes.stage import Stage
 from tests.tables import TABLES
 
@@ -75,7 +76,8 @@ def worker_process(database_url: str, tmp_path: Path) -> Iterator[Callable[..., 
         def start(*flags: str, env: dict[str, str] | None = None) -> WorkerProcess:
             log = tmp_path / f"worker-{next(numbers)}.log"
             files = {"DATABASE_URL": database_url, "SHOP_FILES": str(tmp_path / "shop")}
-            return children.enter_context(WorkerProcess(*flags, log=log, env={**files, **(env or {})}))
+            env = {**os.environ, **files, **(env or {})}
+            return children.enter_context(WorkerProcess(*flags, log=log, env=env, manage=MANAGE))
 
         yield start
 

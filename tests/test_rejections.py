@@ -11,10 +11,10 @@ import pytest
 from django.db import connection, transaction
 
 from django_pgqueue import LeaseLost, leases, outcomes, task
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.signals import completion_rejected, lease_lost
 from django_pgqueue.states import Verdict
-from testproject.waiting import wait_until
 from tests.context.holding import MOVES, beating, context_of, holding_of
 from tests.outcomes.writes import WRITES as PLAIN_WRITES
 from tests.outcomes.writes import (
@@ -173,8 +173,8 @@ def test_a_refused_heartbeat_is_a_lost_lease_and_told_as_that_once(lease, told, 
     try:
         reclaimed(lease)
         with caplog.at_level(logging.DEBUG, "django_pgqueue"), beating(holding):
-            wait_until(lambda: holding.trust.lost, "the heartbeat has learned of it", within=PATIENCE)
-            wait_until(lambda: lost, "receivers were told", within=PATIENCE)
+            until(lambda: holding.trust.lost, "the heartbeat has learned of it", within=PATIENCE)
+            until(lambda: lost, "receivers were told", within=PATIENCE)
     finally:
         lease_lost.disconnect(receive)
     assert lost == [(Job, lease.job_id, 1, "A")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from .processes import Process
+from .processes import WorkerProcess
 from .proxy import Proxy
 from .stage import Stage
 
@@ -24,10 +24,10 @@ class Seat:
 
     letter: str
     proxy: Proxy
-    process: Process
+    process: WorkerProcess
     thaw_at: float | None = None
     open_at: float | None = None
-    leaving: list[Process] = field(default_factory=list)
+    leaving: list[WorkerProcess] = field(default_factory=list)
 
 
 class Chaos:
@@ -43,7 +43,7 @@ class Chaos:
     def _seat(self, letter: str, proxy: Proxy) -> Seat:
         return Seat(letter, proxy, self._worker(letter, proxy))
 
-    def _worker(self, letter: str, proxy: Proxy) -> Process:
+    def _worker(self, letter: str, proxy: Proxy) -> WorkerProcess:
         """Start a worker; the last one runs its jobs in child processes."""
         pool = "processes" if letter == LETTERS[-1] else "threads"
         return self._stage.worker(
@@ -52,7 +52,7 @@ class Chaos:
 
     def strike(self) -> None:
         """Do one random thing."""
-        names = [name for name in WEIGHTS if name != "crash" or self._stage.place.cluster]
+        names = [name for name in WEIGHTS if name != "crash" or self._stage.place.server]
         (name,) = self._random.choices(names, [WEIGHTS[name] for name in names])
         self.struck[name] += 1
         seat = self._random.choice(self.seats)
@@ -94,11 +94,11 @@ class Chaos:
             seat.process = self._worker(seat.letter, seat.proxy)
 
     def _crash(self, seat: Seat) -> None:
-        cluster = self._stage.need_cluster()
+        server = self._stage.need_server()
         try:
-            cluster.stop("immediate")
+            server.stop(immediately=True)
         finally:
-            cluster.start()
+            server.start()
         self._stage.facts.reconnect()
 
     def tidy(self, *, all_of_it: bool = False) -> None:

@@ -68,7 +68,7 @@ def document(
             "lease_seconds": LEASE_SECONDS,
             "listen": place.listen,
             "pooled": place.pooled,
-            "embedded": place.cluster is not None,
+            "embedded": place.server is not None,
             "server": server_settings,
         },
         "scenarios": [

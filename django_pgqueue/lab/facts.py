@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -10,7 +11,7 @@ import psycopg
 from .settings import GIVEN
 from .waiting import until
 
-GATE_SECONDS = 120.0
+GATE_OPENS_WITHIN = timedelta(minutes=2)
 
 
 def tell(job_id: int, generation: int, point: str) -> None:
@@ -31,7 +32,7 @@ def wait_for_gate(name: str) -> None:
                 return bool(held[-1].execute("SELECT FROM lab_gates WHERE name = %s", [name]).rowcount)
             return False
 
-        until(is_open, f"the gate {name!r} opens", within=GATE_SECONDS)
+        until(is_open, f"the gate {name!r} opens", within=GATE_OPENS_WITHIN)
 
 
 def send_mail(key: str | None) -> str:

@@ -1,9 +1,16 @@
-"""What must hold after every fault, read from the job rows, the effects and the history the server itself kept."""
+"""What must hold after every fault: the audit's invariants, and those that need the lab's own history and effects."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from ..audit import INVARIANTS, Invariant
+from .session import Session
 from .stage import Stage
 from .waiting import Unreached, until
+
+MOST_IDS = 20
+SETTLE_WITHIN = timedelta(seconds=10)
 
 # DESIGN: every transition that the rules allow, (from, to, generation's step).
 ALLOWED = """
@@ -13,45 +20,45 @@ ALLOWED = """
     ('done', 'ready', 0)
 """
 
-# (what holds, a statement that returns the ids for which it does not)
-_RULES = (
-    (
-        "nothing is lost: every job is in a known state, and running exactly if it has a lease",
-        "SELECT id FROM django_pgqueue_job WHERE state NOT IN ('scheduled', 'ready', 'running', 'done', 'failed',"
-        " 'cancelled') OR (state = 'running') <> (lease_until IS NOT NULL)",
+OF_THE_LAB = (
+    Invariant(
+        name="allowed-changes",
+        text="Every change of a job is one that the rules allow, and generations only rise",
+        statement=f"""SELECT job_id AS id FROM lab_history
+            WHERE (was, state, generation - was_generation) NOT IN ({ALLOWED})""",
     ),
-    (
-        "every change of a job is one that the rules allow, and generations only rise",
-        f"SELECT job_id FROM lab_history WHERE (was, state, generation - was_generation) NOT IN ({ALLOWED})",
+    Invariant(
+        name="one-accepted-ending",
+        text="At most one ending was accepted per job and generation",
+        statement="""SELECT job_id AS id FROM lab_history WHERE was = 'running' AND state <> 'running'
+            GROUP BY job_id, generation HAVING count(*) > 1""",
     ),
-    (
-        "at most one accepted ending per job and generation",
-        "SELECT job_id FROM lab_history WHERE was = 'running' AND state <> 'running'"
-        " GROUP BY job_id, generation HAVING count(*) > 1",
+    Invariant(
+        name="one-accepted-completion",
+        text="At most one completion was accepted per job",
+        statement="""SELECT job_id AS id FROM lab_history WHERE state = 'done'
+            GROUP BY job_id HAVING count(*) > 1""",
     ),
-    (
-        "at most one accepted completion per job",
-        "SELECT job_id FROM lab_history WHERE state = 'done' GROUP BY job_id HAVING count(*) > 1",
+    Invariant(
+        name="fenced-by-owner",
+        text="Fenced effects were written by the owner only",
+        statement="""SELECT job_id AS id FROM lab_effects
+            WHERE kind <> 'plain' AND generation IS DISTINCT FROM owner""",
     ),
-    (
-        "every generation is a claim with a worker's name",
-        "SELECT id FROM django_pgqueue_job WHERE generation <> cardinality(worker_ids)",
+    Invariant(
+        name="transactional-exactly-once",
+        text="Transactional effects happened exactly once for each completed job, and for no other",
+        statement="""SELECT j.id FROM django_pgqueue_job AS j LEFT JOIN lab_effects AS e
+            ON e.job_id = j.id AND e.kind IN ('transactional', 'completing')
+            WHERE j.task LIKE '%.transactional' OR j.task LIKE '%.fenced'
+            GROUP BY j.id, j.state HAVING count(e.n) <> (j.state = 'done')::int""",
     ),
-    (
-        "fenced effects were written by the owner only",
-        "SELECT job_id FROM lab_effects WHERE kind <> 'plain' AND generation IS DISTINCT FROM owner",
-    ),
-    (
-        "transactional effects happened exactly once for each completed job, and for no other",
-        "SELECT j.id FROM django_pgqueue_job AS j LEFT JOIN lab_effects AS e"
-        " ON e.job_id = j.id AND e.kind IN ('transactional', 'completing')"
-        " WHERE j.task LIKE '%.transactional' OR j.task LIKE '%.fenced'"
-        " GROUP BY j.id, j.state HAVING count(e.n) <> (j.state = 'done')::int",
-    ),
-    (
-        "a refused write never came from the generation that ended the job",
-        "SELECT r.job_id FROM django_pgqueue_rejection AS r JOIN django_pgqueue_job AS j ON j.id = r.job_id"
-        " WHERE r.action = 'complete' AND j.state = 'done' AND r.generation = j.generation",
+    Invariant(
+        name="owner-not-refused",
+        text="No refused completion came from the generation that completed the job",
+        statement="""SELECT r.job_id AS id FROM django_pgqueue_rejection AS r
+            JOIN django_pgqueue_job AS j ON j.id = r.job_id
+            WHERE r.action = 'complete' AND j.state = 'done' AND r.generation = j.generation""",
     ),
 )
 
@@ -63,18 +70,22 @@ _UNSETTLED = """
 
 
 def check(stage: Stage, *, ended: bool = True) -> None:
-    """Assert all of them; with `ended` also that every job has ended, and that no session is left in a transaction."""
+    """Assert all of them, and that no session is left in a transaction; with `ended` also that every job has ended."""
     facts = stage.facts
-    for text, statement in _RULES:
-        broken = [row[0] for row in facts.quietly(statement)]
-        stage.check(text, not broken, {"jobs": broken[:20], "count": len(broken)})
+    for invariant in (*INVARIANTS, *OF_THE_LAB):
+        broken = _offending(facts, invariant)
+        stage.check(
+            f"{invariant.name}: {invariant.text}",
+            not broken,
+            {"ids": broken[:MOST_IDS], "count": len(broken)},
+        )
     if ended:
         live = facts.value(
             "SELECT count(*) FROM django_pgqueue_job WHERE state IN ('scheduled', 'ready', 'running')"
         )
         stage.check("every job has ended", live == 0, live)
     try:
-        until(lambda: facts.value(_UNSETTLED) == 0, "sessions settle", within=10)
+        until(lambda: facts.value(_UNSETTLED) == 0, "sessions settle", within=SETTLE_WITHIN)
         settled = True
     except Unreached:
         settled = False
@@ -88,3 +99,7 @@ def check(stage: Stage, *, ended: bool = True) -> None:
             " WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()"
         ),
     )
+
+
+def _offending(facts: Session, invariant: Invariant) -> list[int]:
+    return [row[0] for row in facts.raw.execute(invariant.statement).fetchall()]

@@ -103,16 +103,13 @@ def _place(wish: Wish) -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="pgqueue-lab-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        cluster = None if wish.embedded is None else stack.enter_context(embedded(folder, wish.embedded))
-        server = cluster.target() if cluster else configured(wish.using)
-        target = stack.enter_context(disposable(server))
+        server = None if wish.embedded is None else stack.enter_context(embedded(folder, wish.embedded))
+        target = stack.enter_context(disposable(server.target() if server else configured(wish.using)))
         migrate(target, folder)
         with target.connect() as session:
             tables.create(session)
         stack.enter_context(reachable(target))
-        yield Place(
-            target=target, pooled=is_pooled(target), listen=wish.listen, folder=folder, cluster=cluster
-        )
+        yield Place(target=target, pooled=is_pooled(target), listen=wish.listen, folder=folder, server=server)
 
 
 def _tell(scenario: Scenario, log: Log, place: Place, wish: Wish, out: IO[str]) -> None:

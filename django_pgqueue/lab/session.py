@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -56,7 +57,7 @@ class Session:
             return False
 
         self.raw.close()
-        until(opens, f"session {self.name} opens", within=60)
+        until(opens, f"session {self.name} opens", within=timedelta(minutes=1))
 
     def close(self) -> None:
         """Close the session; what it had not committed is rolled back."""

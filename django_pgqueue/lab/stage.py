@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .processes import Process, environment
+from .processes import Children, Process, WorkerProcess, environment
 from .proxy import Proxy
 from .recorder import Recorder
 from .scenario import Skip
-from .servers import Cluster
+from .servers import Server
 from .session import Session
 from .target import Target
-from .waiting import until
+from .waiting import PATIENCE, until
 
 TASKS = "django_pgqueue.lab.tasks"
 # Long enough for a busy machine to beat in time, short enough to wait for.
@@ -28,13 +28,13 @@ LEASE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the lab runs: the disposable database, whether a pooler stands before it, the embedded server if any."""
+    """Where the lab runs: the disposable database, whether a pooler stands before it, the lab's own server if any."""
 
     target: Target
     pooled: bool
     listen: bool
     folder: Path
-    cluster: Cluster | None = None
+    server: Server | None = None
 
 
 class Stage:
@@ -45,9 +45,8 @@ class Stage:
         self.target = place.target
         self.record = recorder
         self.random = random.Random(seed)
-        self.processes: list[Process] = []
         self.folder = place.folder / recorder.log.name
-        self.folder.mkdir()
+        self._children = Children(self.folder)
         self._stack = ExitStack()
         self._facts: Session | None = None
 
@@ -55,9 +54,13 @@ class Stage:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for process in self.processes:
-            process.close()
+        self._children.close()
         self._stack.close()
+
+    @property
+    def processes(self) -> list[Process]:
+        """Every process of the scenario, also those that have ended, in the order of their start."""
+        return self._children.all
 
     @property
     def facts(self) -> Session:
@@ -85,10 +88,7 @@ class Stage:
         self, name: str, command: Sequence[str], *, env: dict[str, str], user: str | None = None
     ) -> Process:
         """Start a process that ends with the scenario; its output goes to a file of its own."""
-        log = self.folder / f"{len(self.processes)}-{name}.log"
-        process = Process(name, command, env=env, log=log, user=user)
-        self.processes.append(process)
-        return process
+        return self._children.process(name, command, env=env, user=user)
 
     def worker(
         self,
@@ -104,32 +104,19 @@ class Stage:
         wait: bool = True,
         quiet: bool = False,
         pool: str = "threads",
-    ) -> Process:
+    ) -> WorkerProcess:
         """Start a real `runworker` named `worker-LETTER`, and wait until it says that it works."""
         options: dict[str, Any] = {"lease": lease, "fencing": fencing}
         options["listen"] = self.place.listen if listen is None else listen
         name = f"worker-{letter}"
-        command = [
-            *(sys.executable, "-m", "django", "runworker", "--worker-id", name),
-            *(
-                "--pool",
-                pool,
-                "--concurrency",
-                str(concurrency),
-                "--interval",
-                "0.1",
-                "--shutdown-timeout",
-                "20",
-                *more,
-            ),
-        ]
-        children = environment(via or self.target, self.target, options)
-        process = self.process(name, command, env={**children, **(env or {})})
+        flags = f"--pool {pool} --concurrency {concurrency} --interval 0.1 --shutdown-timeout 20".split()
+        child = environment(via or self.target, self.target, options)
+        worker = self._children.worker(name, *flags, *more, env={**child, **(env or {})})
         if not quiet:
             self.record.event(f"{name} started: runworker --concurrency {concurrency} --lease {lease:g}")
         if wait:
-            process.wait_for_output("; lease ")
-        return process
+            worker.wait_working()
+        return worker
 
     def enqueue(self, task: str, count: int = 1, *, max_attempts: int = 1000, **kwargs: Any) -> list[int]:
         """Insert jobs of one of the lab's tasks, as any language could."""
@@ -150,12 +137,12 @@ class Stage:
         self.facts.quietly("INSERT INTO lab_gates VALUES (%s) ON CONFLICT DO NOTHING", name)
         self.record.event(f"the gate {name!r} is opened")
 
-    def until(self, what: str, holds: Callable[[], object], *, within: float = 20.0) -> None:
+    def until(self, what: str, holds: Callable[[], object], *, within: timedelta = PATIENCE) -> None:
         """Wait for a fact. Raises Unreached."""
         until(holds, what, within=within)
         self.record.event(f"seen: {what}")
 
-    def until_row(self, what: str, statement: str, *values: object, within: float = 20.0) -> None:
+    def until_row(self, what: str, statement: str, *values: object, within: timedelta = PATIENCE) -> None:
         """Wait until a statement returns true."""
         self.until(what, lambda: self.facts.value(statement, *values), within=within)
 
@@ -168,7 +155,7 @@ class Stage:
         )
 
     def until_state(
-        self, job_id: int, state: str, generation: int | None = None, *, within: float = 20.0
+        self, job_id: int, state: str, generation: int | None = None, *, within: timedelta = PATIENCE
     ) -> None:
         """Wait until a job is in a state, by any generation or by this one."""
         of = "" if generation is None else f" at generation {generation}"
@@ -179,7 +166,7 @@ class Stage:
             within=within,
         )
 
-    def until_all_ended(self, *, within: float = 30.0) -> None:
+    def until_all_ended(self, *, within: timedelta = timedelta(seconds=30)) -> None:
         """Wait until no job is live."""
         self.until_row(
             "every job has ended",
@@ -199,16 +186,16 @@ class Stage:
 
     def stop_workers(self) -> None:
         """Stop every living worker gracefully, and assert that each says 0."""
-        workers = (process for process in self.processes if process.name.startswith("worker-"))
+        workers = [process for process in self.processes if isinstance(process, WorkerProcess)]
         living = sorted(
-            (process for process in workers if process.returncode is None), key=lambda process: process.name
+            (worker for worker in workers if worker.returncode is None), key=lambda worker: worker.name
         )
-        for process in living:
-            process.wait_for_output("; lease ")
-            process.stop()
-        for process in living:
-            code = process.wait(30)
-            self.record.check(f"{process.name} stopped gracefully", code == 0, code)
+        for worker in living:
+            worker.wait_working()
+            worker.stop()
+        for worker in living:
+            code = worker.wait(30)
+            self.record.check(f"{worker.name} stopped gracefully", code == 0, code)
 
     def need(self, program: str) -> str:
         """Return the path of a program. Raises Skip if it is not installed."""
@@ -217,8 +204,8 @@ class Stage:
             raise Skip(f"{program} is not installed")
         return path
 
-    def need_cluster(self) -> Cluster:
+    def need_server(self) -> Server:
         """Return the server that the lab has started. Raises Skip if it has not."""
-        if self.place.cluster is None:
+        if self.place.server is None:
             raise Skip("it stops the server, so it needs --embedded")
-        return self.place.cluster
+        return self.place.server

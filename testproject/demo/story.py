@@ -1,5 +1,6 @@
 """Freeze a worker in the middle of a job, let another finish it, thaw the first, see its result refused."""
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
@@ -8,9 +9,10 @@ from pathlib import Path
 
 from django.db import transaction
 
+from django_pgqueue.lab.processes import WorkerProcess
+from django_pgqueue.lab.waiting import Unreached, until
 from django_pgqueue.models import Job
-from testproject.processes import WorkerProcess
-from testproject.waiting import wait_until
+from testproject import MANAGE
 
 from .cast import Cast
 from .facts import verify
@@ -111,9 +113,9 @@ class Story:
 
     def _wait(self, holds: Callable[[], bool], what: str, within: timedelta = RECOVERY) -> None:
         try:
-            wait_until(holds, what, within=within, meanwhile=self._look_around)
-        except TimeoutError as late:
-            raise DemoFailed(str(late)) from late
+            until(holds, what, within=within, meanwhile=self._look_around)
+        except Unreached as late:
+            raise DemoFailed(f"within {within.seconds} s: {what}") from late
 
     def _look_around(self) -> None:
         self.screen.count(self.cast.done(), len(self.cast.orders))
@@ -125,4 +127,5 @@ class Story:
 
 def _start(name: str, folder: Path) -> WorkerProcess:
     flags = f"--queue-name receipts --concurrency 1 --lease {LEASE.seconds} --worker-id {name}"
-    return WorkerProcess(*flags.split(), log=folder / f"{name}.log", env={"SHOP_FILES": str(folder)})
+    env = {**os.environ, "SHOP_FILES": str(folder)}
+    return WorkerProcess(*flags.split(), log=folder / f"{name}.log", env=env, name=name, manage=MANAGE)

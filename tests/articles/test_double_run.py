@@ -1,4 +1,4 @@
-"""The second article's story in its own SQL on its own two tables: the double run, and what each fix mends.
+"""The second article's story on the lab's two little tables: the double run, and what each fix mends.
 
 Workers are two sessions; the lease is moved into the past instead of waited for.
 """
@@ -12,64 +12,16 @@ import pytest
 from django_pgqueue import outcomes
 from django_pgqueue.context import JobContext
 from django_pgqueue.holding import Holding
-from testproject.waiting import wait_until
+from django_pgqueue.lab.article_worker import CLAIM, EFFECT, FENCED, RENEW, UNFENCED
+from django_pgqueue.lab.scenarios.article_sql import ATTEMPT_SCHEMA, ONE_JOB
+from django_pgqueue.lab.waiting import until
 from tests.races.tools import PATIENCE, claim_one, new_job, new_jobs, only_rejection, reclaimed, row, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SCHEMA = """
-    CREATE SCHEMA article;
-    SET search_path = article;
-    CREATE TABLE jobs (
-      id          bigserial PRIMARY KEY,
-      payload     jsonb NOT NULL DEFAULT '{}',
-      status      text NOT NULL DEFAULT 'queued',
-      attempt     int NOT NULL DEFAULT 0,
-      locked_by   text,
-      lease_until timestamptz
-    );
-    CREATE TABLE side_effects (
-      job_id  bigint NOT NULL,
-      attempt int NOT NULL,
-      worker  text NOT NULL,
-      at      timestamptz NOT NULL DEFAULT now()
-    );
-    INSERT INTO jobs (payload) VALUES ('{"order_id": 42}');
-"""
-CLAIM = """
-    UPDATE jobs
-    SET status = 'running',
-        attempt = attempt + 1,
-        locked_by = %(worker)s,
-        lease_until = now() + %(lease)s::interval
-    WHERE id = (
-      SELECT id FROM jobs
-      WHERE status = 'queued'
-         OR (status = 'running' AND lease_until < now())
-      ORDER BY id
-      LIMIT 1
-      FOR UPDATE SKIP LOCKED
-    )
-    RETURNING id, attempt
-"""
-EFFECT = """
-    INSERT INTO side_effects (job_id, attempt, worker)
-    VALUES (%(id)s, %(attempt)s, %(worker)s)
-"""
+SCHEMA = f"CREATE SCHEMA article; SET search_path = article; {ATTEMPT_SCHEMA} {ONE_JOB}"
 EFFECT_ONCE = f"{EFFECT} ON CONFLICT (job_id) DO NOTHING"
-UNFENCED = """
-    UPDATE jobs
-    SET status = 'done', locked_by = NULL, lease_until = NULL
-    WHERE id = %(id)s
-"""
-FENCED = f"{UNFENCED} AND attempt = %(attempt)s AND status = 'running'"
-HEARTBEAT = """
-    UPDATE jobs
-    SET lease_until = now() + %(lease)s::interval
-    WHERE id = %(id)s AND attempt = %(attempt)s
-      AND status = 'running'
-"""
-ONE_EFFECT_PER_JOB = "ALTER TABLE side_effects ADD CONSTRAINT one_effect_per_job UNIQUE (job_id)"
+ONE_EFFECT_PER_JOB = "ALTER TABLE lab_article_effect ADD CONSTRAINT one_effect_per_job UNIQUE (job_id)"
 
 
 class LeaseLost(Exception):
@@ -77,14 +29,14 @@ class LeaseLost(Exception):
 
 
 class ArticlesWorker:
-    """The article's worker.py, its steps taken one by one."""
+    """The lab's worker of that article, its steps taken one by one."""
 
     def __init__(self, name: str, conn: psycopg.Connection) -> None:
         conn.autocommit = True
         conn.execute("SET search_path = article")
         self.name, self.conn, self.args = name, conn, {}
 
-    def claim(self, lease="3 seconds"):
+    def claim(self, lease=3.0):
         claimed = self.conn.execute(CLAIM, {"worker": self.name, "lease": lease}).fetchone()
         if claimed is not None:
             self.args = {"id": claimed[0], "attempt": claimed[1], "worker": self.name, "lease": lease}
@@ -101,7 +53,7 @@ class ArticlesWorker:
             self.conn.execute(EFFECT, self.args)
 
     def beat(self):
-        return self.conn.execute(HEARTBEAT, self.args).rowcount
+        return self.conn.execute(RENEW, self.args).rowcount
 
     def send_mail(self):
         """An effect outside the worker's transaction, on a receiver that knows the key."""
@@ -132,15 +84,17 @@ def b(tables):
 
 
 def the_lease_runs_out(worker):
-    worker.conn.execute("UPDATE jobs SET lease_until = now() - interval '1 second' WHERE status = 'running'")
+    worker.conn.execute(
+        "UPDATE lab_article_job SET lease_until = now() - interval '1 second' WHERE state = 'running'"
+    )
 
 
 def effects(worker):
-    return worker.conn.execute("SELECT attempt, worker FROM side_effects ORDER BY at, attempt").fetchall()
+    return worker.conn.execute("SELECT attempt, worker FROM lab_article_effect ORDER BY n").fetchall()
 
 
 def status(worker):
-    return worker.conn.execute("SELECT status, attempt, locked_by FROM jobs").fetchone()
+    return worker.conn.execute("SELECT state, attempt, worker FROM lab_article_job").fetchone()
 
 
 def test_without_a_fence_a_lease_that_expires_in_the_middle_of_a_job_gives_two_receipts(a, b):
@@ -157,7 +111,7 @@ def test_without_a_fence_a_lease_that_expires_in_the_middle_of_a_job_gives_two_r
 
 def test_fix_1_a_heartbeat_keeps_a_job_of_four_leases_on_one_attempt(a, b):
     """16, 20: a thread beats on a connection of its own while B polls; no row is ever handed over."""
-    assert a.claim("600 milliseconds") == (1, 1)
+    assert a.claim(0.6) == (1, 1)
     started = a.conn.execute("SELECT clock_timestamp()").fetchone()[0]
     stop, beats = threading.Event(), []
 
@@ -178,7 +132,7 @@ def test_fix_1_a_heartbeat_keeps_a_job_of_four_leases_on_one_attempt(a, b):
         return now - started > timedelta(seconds=2.4)
 
     try:
-        wait_until(four_leases_have_passed, "four leases have passed", within=PATIENCE)
+        until(four_leases_have_passed, "four leases have passed", within=PATIENCE)
         a.finish_fenced()
     finally:
         stop.set()
@@ -258,7 +212,7 @@ def test_fix_3_a_key_derived_from_the_job_lets_the_receiver_drop_the_duplicate(a
 
 
 def test_fix_3_a_key_derived_from_the_attempt_drops_nothing(a, b):
-    a.conn.execute("ALTER TABLE side_effects ADD UNIQUE (job_id, attempt)")
+    a.conn.execute("ALTER TABLE lab_article_effect ADD UNIQUE (job_id, attempt)")
     keyed = f"{EFFECT} ON CONFLICT (job_id, attempt) DO NOTHING"
     a.claim()
     the_lease_runs_out(b)

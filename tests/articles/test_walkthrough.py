@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue import leases, outcomes, upkeep
 from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.lab.scenarios.article_sql import GENERATION_CLAIM, GENERATION_COMPLETE
 from django_pgqueue.models import Job, Rejection
 from django_pgqueue.states import Verdict
 from testproject.shop.models import Order, Receipt
@@ -29,30 +30,9 @@ from tests.races.tools import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# The article's two statements with this table's name: what a consumer in any other language would write.
-ARTICLES_CLAIM = """
-    WITH candidate AS (
-      SELECT id FROM django_pgqueue_job
-      WHERE state='ready' OR (state='running' AND lease_until<clock_timestamp())
-      ORDER BY id
-      FOR UPDATE SKIP LOCKED
-      LIMIT 1
-    )
-    UPDATE django_pgqueue_job AS j
-    SET state='running', generation=j.generation+1,
-        lease_until=clock_timestamp()+interval '30 seconds'
-    FROM candidate
-    WHERE j.id=candidate.id
-    RETURNING j.id,j.generation
-"""
-ARTICLES_COMPLETION = """
-    WITH completed AS (
-      UPDATE django_pgqueue_job SET state='done', lease_until=NULL
-      WHERE id=%s AND state='running' AND generation=%s
-        AND lease_until>clock_timestamp()
-      RETURNING id
-    ) SELECT count(*) FROM completed
-"""
+# The article's two statements on this table: what a consumer in any other language could write.
+ARTICLES_CLAIM = GENERATION_CLAIM.replace("lab_article_job", "django_pgqueue_job")
+ARTICLES_COMPLETION = GENERATION_COMPLETE.replace("lab_article_job", "django_pgqueue_job")
 
 
 def database_now():
@@ -61,7 +41,7 @@ def database_now():
         return cursor.fetchone()[0]
 
 
-def test_the_article_s_own_statements_give_its_own_numbers_on_this_table():
+def test_the_article_s_statements_give_its_own_numbers_on_this_table():
     """2|1, 1|1, then 1|2, then 0 and 1 rows."""
     first, second = new_jobs(2)
     with session("manual-locker") as locker, connection.cursor() as cursor:
@@ -77,7 +57,7 @@ def test_the_article_s_own_statements_give_its_own_numbers_on_this_table():
         changed = []
         for generation in (1, 2):
             cursor.execute(ARTICLES_COMPLETION, [first, generation])
-            changed += cursor.fetchone()
+            changed.append(cursor.rowcount)
     assert changed == [0, 1]
 
 

@@ -9,9 +9,9 @@ from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue import LeaseLost, leases, outcomes
 from django_pgqueue.exceptions import ForeignWrite
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Job, Rejection
 from testproject.shop.models import Order
-from testproject.waiting import wait_until
 from tests.context.holding import MOVES, context_of
 from tests.races.tools import (
     PATIENCE,
@@ -177,7 +177,7 @@ def test_strict_fencing_refuses_a_completion_whose_lease_ran_out_inside_its_bloc
     context = context_of(lease)
     with pytest.raises(LeaseLost) as caught, context.complete():
         write()
-        wait_until(lambda: is_over(context.job_id), "the lease has run out", within=PATIENCE)
+        until(lambda: is_over(context.job_id), "the lease has run out", within=PATIENCE)
     assert caught.value.verdict == "expired"
     assert numbers() == set()
     assert row(context.job_id).state == "running"

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import JobCancelled, LeaseLost, leases, outcomes
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Job, Rejection
-from testproject.waiting import wait_until
 from tests.context.holding import beating, context_of
 from tests.races.tools import PATIENCE, claim_one, new_job, reclaimed, row
 
@@ -68,7 +68,7 @@ def test_a_job_is_told_once_its_worker_has_learned_that_the_lease_is_lost():
         context.check()
         assert context.lease_lost is False
         reclaimed(context.holding.lease)
-        wait_until(lambda: context.lease_lost, "the heartbeat has learned of it", within=PATIENCE)
+        until(lambda: context.lease_lost, "the heartbeat has learned of it", within=PATIENCE)
     with pytest.raises(LeaseLost) as caught:
         context.check()
     assert (caught.value.job_id, caught.value.generation) == (context.job_id, 1)
@@ -92,9 +92,7 @@ def test_a_job_is_told_that_its_cancellation_was_requested_and_stays_the_owner()
     context = context_of(claim_one())
     with beating(context.holding):
         assert outcomes.cancel(context.job_id).message == "cancellation requested"
-        wait_until(
-            lambda: context.holding.trust.cancel_requested, "the heartbeat has seen it", within=PATIENCE
-        )
+        until(lambda: context.holding.trust.cancel_requested, "the heartbeat has seen it", within=PATIENCE)
         with pytest.raises(JobCancelled) as caught:
             context.check()
     assert caught.value.job_id == context.job_id

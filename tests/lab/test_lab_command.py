@@ -16,6 +16,8 @@ from django_pgqueue.lab.scenarios import ALL
 from tests.lab.runs import ROOT, Run, dsn, exists, lab_command
 
 COMMITTED = ROOT / "docs" / "evidence" / "postgresql-18.json"
+# Tables of the lab and of the queue, all of which the scenarios fill.
+TAKEN = ["django_pgqueue_job", "lab_article_effect", "lab_article_job", "lab_effects"]
 QUICK = "skip-locked,stale-completion,late-completion,stale-writes"
 
 
@@ -28,7 +30,7 @@ def inhabited_database(server_url: str) -> Iterator[str]:
         session.execute(f"CREATE DATABASE {name}")
         try:
             with psycopg.connect(dsn(server_url, name), autocommit=True) as inside:
-                for table in ("jobs", "side_effects", "django_pgqueue_job", "lab_effects"):
+                for table in TAKEN:
                     inside.execute(f"CREATE TABLE {table} AS SELECT 1 AS id, 'precious' AS word")
             yield f"{parts[0].rpartition('/')[0]}/{name}{parts[1]}{parts[2]}"
         finally:
@@ -62,7 +64,7 @@ def test_existing_tables_are_not_touched(lab: Callable[..., Run], inhabited_data
     assert run.code == 0, run.output
     with psycopg.connect(dsn(inhabited_database)) as session:
         tables = session.execute("SELECT relname FROM pg_stat_user_tables ORDER BY 1").fetchall()
-        assert [name for (name,) in tables] == ["django_pgqueue_job", "jobs", "lab_effects", "side_effects"]
+        assert [name for (name,) in tables] == TAKEN
         for (name,) in tables:
             assert session.execute(f"SELECT * FROM {name}").fetchall() == [(1, "precious")]
 
@@ -79,7 +81,7 @@ def test_ctrl_c_is_a_failure_that_leaves_nothing_behind(tmp_path: Path, server_u
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:  # it waits for a key before the first statement
-            if "CREATE TABLE jobs" in line:
+            if "CREATE TABLE lab_article_job" in line:
                 break
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()

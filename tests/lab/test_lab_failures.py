@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def _broken(stage: Stage) -> None:
 
 
 def _waiting_in_vain(stage: Stage) -> None:
-    stage.until_row("pigs fly", "SELECT false", within=0.1)
+    stage.until_row("pigs fly", "SELECT false", within=timedelta(milliseconds=100))
 
 
 @pytest.mark.parametrize(

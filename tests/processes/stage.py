@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +19,10 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import dict_row
 
-from testproject.processes import MANAGE, WorkerProcess
-from testproject.waiting import wait_until
+from django_pgqueue.lab.processes import Children
+from django_pgqueue.lab.processes import WorkerProcess as Worker
+from django_pgqueue.lab.waiting import until
+from testproject import MANAGE
 
 LEASE = 1.5
 DEFAULT_FLAGS = ("--lease", str(LEASE), "--interval", "0.1", "--shutdown-timeout", "10", "--concurrency", "4")
@@ -29,38 +31,13 @@ TASKS = "tests.processes.tasks"
 Row = dict[str, Any]
 
 
-class Worker(WorkerProcess):
-    """A real worker and the name it goes by."""
-
-    def __init__(self, name: str, *flags: str, log: Path, env: dict[str, str]) -> None:
-        self.name = name
-        super().__init__(*flags, log=log, env=env)
-
-    @property
-    def id(self) -> str:
-        """The worker's id, from the line it prints at its start."""
-        for line in self.output.splitlines():
-            if line.startswith("Worker "):
-                return line.split()[1].rstrip(":")
-        raise AssertionError(f"the worker has not said its id\n{self.output}")
-
-    @property
-    def has_said_its_id(self) -> bool:
-        return any(line.startswith("Worker ") for line in self.output.split("\n")[:-1])
-
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
-
-
 class Stage:
     """Workers on one database, their notes and gates."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._children = ExitStack()
-        self._number = 0
+        self._children = Children(folder)
         self._session: psycopg.Connection[Row] | None = None
 
     @property
@@ -91,23 +68,11 @@ class Stage:
         env: dict[str, str] | None = None,
     ) -> Worker:
         """Start a worker; its flags come after the defaults, so they win. With `wait` it is returned once it works."""
-        self._number += 1
-        name = name or f"w{self._number}"
-        worker = Worker(
-            name,
-            "--worker-id",
-            name,
-            *DEFAULT_FLAGS,
-            *flags,
-            log=self.folder / f"{self._number}-{name}.log",
-            env={
-                **self.environment,
-                "PROCESS_SETTINGS": json.dumps(settings or {}),
-                "PROCESS_FAULTS": faults,
-                **(env or {}),
-            },
+        name = name or f"w{len(self._children.all) + 1}"
+        changes = {"PROCESS_SETTINGS": json.dumps(settings or {}), "PROCESS_FAULTS": faults, **(env or {})}
+        worker = self._children.worker(
+            name, *DEFAULT_FLAGS, *flags, env={**self.environment, **changes}, manage=MANAGE
         )
-        self._children.enter_context(worker)
         if wait:
             self.wait_working(worker)
         return worker
@@ -300,12 +265,7 @@ class Stage:
 
     def wait(self, holds: Callable[[], bool], what: str | Callable[[], str], seconds: float = 20) -> None:
         """Return once it holds. Raises AssertionError."""
-        try:
-            wait_until(holds, "it holds", within=timedelta(seconds=seconds))
-        except TimeoutError:
-            raise AssertionError(
-                f"not within {seconds} s: {what if isinstance(what, str) else what()}"
-            ) from None
+        until(holds, what, within=timedelta(seconds=seconds))
 
     def stays(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
         """Look again and again for a time; fail at the first look that it does not hold."""

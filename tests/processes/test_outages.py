@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from testproject import embedded_server
-from tests.processes.server import Server, throwaway_server
+from django_pgqueue.lab.servers import Server
+from testproject import embedded
+from tests.processes.server import throwaway_server
 from tests.processes.stage import Stage, Worker
 
-pytestmark = pytest.mark.skipif(embedded_server.WHEEL is None, reason="needs the embedded server")
+pytestmark = pytest.mark.skipif(embedded.PROGRAMS is None, reason="needs the embedded server")
 
 OUTAGE_SECONDS = 5.0
 ROLES = ("loop", "heartbeat", "upkeep", "listener")
@@ -24,7 +25,6 @@ ROLES = ("loop", "heartbeat", "upkeep", "listener")
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with throwaway_server() as server:
-        server.migrate()
         yield server
 
 

@@ -6,9 +6,9 @@ import pytest
 from django.db import transaction
 
 from django_pgqueue import leases, outcomes
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Failure, Job, Rejection
 from django_pgqueue.states import Verdict
-from testproject.waiting import wait_until
 from tests.races.tools import (
     PATIENCE,
     InThread,
@@ -107,7 +107,7 @@ def test_a_strict_completion_judges_its_lease_by_the_clock_at_the_end_of_its_wai
         late = InThread(lambda: outcomes.complete(strict))
         wait_until_blocked(late.pid)
         assert not Job.objects.expired().exists()
-        wait_until(Job.objects.expired().exists, "the lease has run out", within=PATIENCE)
+        until(Job.objects.expired().exists, "the lease has run out", within=PATIENCE)
         other.commit()
     assert late.result() == Verdict.EXPIRED
     assert row(strict.job_id).state == "running"

@@ -12,9 +12,9 @@ import psycopg
 from django.db import connection, transaction
 
 from django_pgqueue import leases, outcomes
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.lease import Lease
 from django_pgqueue.models import Job, Rejection
-from testproject.waiting import wait_until
 
 LONG = timedelta(seconds=30)
 PATIENCE = timedelta(seconds=20)
@@ -87,7 +87,7 @@ def wait_until_blocked(pid: int) -> None:
             cursor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
             return bool(cursor.fetchone()[0])
 
-    wait_until(blocked, f"server process {pid} waits for a lock", within=PATIENCE)
+    until(blocked, f"server process {pid} waits for a lock", within=PATIENCE)
 
 
 class InThread:

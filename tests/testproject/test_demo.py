@@ -13,9 +13,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from testproject.waiting import wait_until
+from django_pgqueue.lab.waiting import until
+from testproject import MANAGE
 
-MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 WITHIN_SECONDS = 60
 
 
@@ -71,7 +71,7 @@ def has_no_sessions(url: str) -> bool:
 
 
 def assert_that_no_worker_is_left(url: str) -> None:
-    wait_until(lambda: has_no_sessions(url), "the workers' sessions have ended", within=timedelta(seconds=5))
+    until(lambda: has_no_sessions(url), "the workers' sessions have ended", within=timedelta(seconds=5))
 
 
 def test_the_demo_holds_when_it_is_run_twice(scratch, manage):

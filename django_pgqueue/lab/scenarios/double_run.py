@@ -1,6 +1,7 @@
-"""The second article: a job that runs twice, and what each of heartbeat, fencing token and key puts right.
+"""A job that runs twice, and what each of heartbeat, fencing token and key puts right.
 
-Real processes run the article's own worker on the article's own tables; a gate stands for the time a job takes.
+After "Your SKIP LOCKED Queue Can Run a Job Twice. Heartbeats and Fencing Tokens Make It Safe". Real processes run
+`article_worker.py` on its own two tables; a gate stands for the time that a job takes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from .. import article_worker
 from ..processes import Process
 from ..scenario import Scenarios
 from ..stage import Stage
-from .article_sql import ATTEMPT_SCHEMA, set_up
+from .article_sql import ATTEMPT_SCHEMA, ONE_JOB, set_up
 
 scenarios = Scenarios("articles")
 
-EFFECTS = "SELECT job_id, attempt, worker FROM side_effects ORDER BY attempt"
+EFFECTS = "SELECT job_id, attempt, worker FROM lab_article_effect ORDER BY attempt"
 
 
 @scenarios.add(
@@ -43,7 +44,7 @@ def heartbeat(stage: Stage) -> None:
     _enqueue(stage)
     _start(stage, "A", "--heartbeat")
     _until(stage, 1, "render")
-    first_end = stage.facts.value("SELECT lease_until FROM jobs WHERE id = 1")
+    first_end = stage.facts.value("SELECT lease_until FROM lab_article_job WHERE id = 1")
     _start(stage, "B", "--heartbeat")
     stage.until_row(
         "the first lease is over, and B has asked for work since",
@@ -51,7 +52,7 @@ def heartbeat(stage: Stage) -> None:
         first_end,
     )
     stage.check_value(
-        "the lease was pushed ahead: still attempt 1", "SELECT attempt FROM jobs WHERE id = 1", 1
+        "the lease was pushed ahead: still attempt 1", "SELECT attempt FROM lab_article_job WHERE id = 1", 1
     )
     _finish(stage, 1)
     effects = stage.facts.run(EFFECTS)
@@ -119,14 +120,16 @@ def _paused_after_the_last_check(stage: Stage, *flags: str) -> None:
 
 def _enqueue(stage: Stage) -> None:
     set_up(stage.facts, ATTEMPT_SCHEMA)
-    stage.facts.run("""INSERT INTO jobs (payload) VALUES ('{"order_id": 42}')""")
+    stage.facts.run(ONE_JOB)
 
 
 def _start(stage: Stage, name: str, *flags: str) -> Process:
     script = Path(article_worker.__file__)
     env = {**os.environ, "PGQUEUE_LAB_DSN": json.dumps(dict(stage.target.params))}
     process = stage.process(name, [sys.executable, str(script), name, *flags], env=env)
-    stage.record.event(f"worker.py {' '.join((name, *flags))}: lease {article_worker.LEASE_SECONDS:g} s")
+    stage.record.event(
+        f"article_worker.py {' '.join((name, *flags))}: lease {article_worker.LEASE_SECONDS:g} s"
+    )
     return process
 
 

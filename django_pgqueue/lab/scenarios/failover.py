@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from datetime import timedelta
 
 from .. import invariants, tables
 from ..processes import migrate
 from ..scenario import Scenarios
-from ..servers import Cluster
+from ..servers import Server
 from ..stage import Stage
 from ..target import Target
 from ..waiting import pause
@@ -19,13 +20,13 @@ scenarios = Scenarios("failover")
     "server-restart", "The server is stopped while a job runs and started again: the job is completed once"
 )
 def server_restart(stage: Stage) -> None:
-    cluster = stage.need_cluster()
+    server = stage.need_server()
     stage.enqueue("outside", seconds=1.5)
     worker = stage.worker("A", lease=60)
     stage.until_reached(1)
     with ExitStack() as stack:
-        stack.callback(cluster.ensure_started)
-        cluster.stop("fast")
+        stack.callback(server.start)
+        server.stop()
         stage.record.event("the server is stopped (fast), and the job ends meanwhile")
         worker.wait_for_output("does not answer")
     stage.record.event("the server is started")
@@ -37,17 +38,17 @@ def server_restart(stage: Stage) -> None:
 
 @scenarios.add("server-crash", "The server crashes three times under load: nothing is lost or done twice")
 def server_crash(stage: Stage) -> None:
-    cluster = stage.need_cluster()
+    server = stage.need_server()
     _load(stage)
     with ExitStack() as stack:
-        stack.callback(cluster.ensure_started)
+        stack.callback(server.start)
         for _ in range(3):
             pause(0.5 + stage.random.random())
-            cluster.stop("immediate")
+            server.stop(immediately=True)
             stage.record.event("the server crashes (immediate stop), and is started again")
-            cluster.start()
+            server.start()
     stage.facts.reconnect()
-    stage.until_all_ended(within=60)
+    stage.until_all_ended(within=timedelta(minutes=1))
     stage.stop_workers()
     stage.check_value(
         "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150
@@ -59,10 +60,9 @@ def server_crash(stage: Stage) -> None:
     "failover", "The primary dies, its synchronous standby is promoted: what was committed is there"
 )
 def failover(stage: Stage) -> None:
-    primary = stage.need_cluster().sibling("primary")
+    primary = stage.need_server().sibling("primary")
     with ExitStack() as stack:
         stack.callback(primary.close)
-        primary.create()
         primary.start()
         standby = primary.standby("standby")
         stack.callback(standby.close)
@@ -78,12 +78,12 @@ def failover(stage: Stage) -> None:
             "some jobs are done", "SELECT count(*) >= 10 FROM django_pgqueue_job WHERE state = 'done'"
         )
         known = stage.facts.quietly("SELECT id FROM django_pgqueue_job WHERE state = 'done'")
-        primary.stop("immediate")
+        primary.stop(immediately=True)
         stage.record.event("the primary crashes")
         standby.promote()
         stage.record.event("the standby is promoted; the workers' DSN names both")
         stage.facts.reconnect()
-        stage.until_all_ended(within=60)
+        stage.until_all_ended(within=timedelta(minutes=1))
         stage.stop_workers()
         stage.check_value(
             "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 150
@@ -104,7 +104,7 @@ def _load(stage: Stage) -> None:
         stage.worker(letter, concurrency=2)
 
 
-def _follow(stage: Stage, primary: Cluster) -> None:
+def _follow(stage: Stage, primary: Server) -> None:
     """Make the primary wait for its standby at every commit."""
     session = stage.session("primary", primary.target())
     session.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -115,7 +115,7 @@ def _follow(stage: Stage, primary: Cluster) -> None:
     )
 
 
-def _database(stage: Stage, primary: Cluster) -> Target:
+def _database(stage: Stage, primary: Server) -> Target:
     session = stage.session("primary", primary.target())
     session.quietly("CREATE DATABASE lab")
     target = primary.target("lab")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from .. import invariants, points
 from ..scenario import Scenarios
 from ..stage import Stage
@@ -89,7 +91,7 @@ def partition(stage: Stage) -> None:
         "worker-A's completion is refused as superseded, and kept",
         "SELECT EXISTS (SELECT FROM django_pgqueue_rejection WHERE action = 'complete' AND verdict = 'superseded'"
         " AND worker LIKE 'worker-A-%%')",
-        within=40,
+        within=timedelta(seconds=40),
     )
     _finish(stage)
 

@@ -12,7 +12,7 @@ from ..scenario import Scenarios
 from ..session import Session
 from ..stage import Stage
 from ..target import ALIAS
-from .article_sql import GENERATION_CLAIM, GENERATION_SCHEMA, set_up
+from .article_sql import GENERATION_CLAIM, GENERATION_INDEXES, GENERATION_SCHEMA, set_up
 
 scenarios = Scenarios("plans")
 
@@ -28,9 +28,10 @@ def claim_plan(stage: Stage) -> None:
     set_up(session, GENERATION_SCHEMA)
     payload = """'{"order_id": 42}'"""
     session.run(
-        f"INSERT INTO jobs (state, generation, payload) SELECT 'done', 1, {payload} FROM generate_series(1, {DONE})"
+        "INSERT INTO lab_article_job (state, generation, payload)"
+        f" SELECT 'done', 1, {payload} FROM generate_series(1, {DONE})"
     )
-    session.run(f"INSERT INTO jobs (payload) SELECT {payload} FROM generate_series(1, 1000)")
+    session.run(f"INSERT INTO lab_article_job (payload) SELECT {payload} FROM generate_series(1, 1000)")
     session.run(
         "INSERT INTO django_pgqueue_job (task, state, generation, worker_ids, finished_at, payload)"
         f" SELECT 'x', 'done', 1, '{{w}}', now(), {payload} FROM generate_series(1, {DONE})"
@@ -38,13 +39,13 @@ def claim_plan(stage: Stage) -> None:
     session.run(
         f"INSERT INTO django_pgqueue_job (task, payload) SELECT 'x', {payload} FROM generate_series(1, 1000)"
     )
-    session.run("VACUUM (ANALYZE) jobs")
+    session.run("VACUUM (ANALYZE) lab_article_job")
     session.run("VACUUM (ANALYZE) django_pgqueue_job")
     combined, combined_nodes = _plan(stage, session, "the articles' combined claim", GENERATION_CLAIM)
     ours, our_nodes = _plan(stage, session, "the package's claim", _our_claim(session))
     stage.check(
         "the combined claim uses neither partial index",
-        not {"jobs_ready", "jobs_expired"} & set(combined_nodes),
+        not GENERATION_INDEXES & set(combined_nodes),
         combined_nodes,
     )
     stage.check("the package's claim uses pgqueue_job_ready", "pgqueue_job_ready" in our_nodes, our_nodes)
@@ -52,7 +53,9 @@ def claim_plan(stage: Stage) -> None:
     stage.check(
         "the combined claim touches more than 50 times as many", combined > 50 * ours, [combined, ours]
     )
-    stage.check_value("both plans were rolled back", "SELECT count(*) FROM jobs WHERE state = 'running'", 0)
+    stage.check_value(
+        "both plans were rolled back", "SELECT count(*) FROM lab_article_job WHERE state = 'running'", 0
+    )
 
 
 def _our_claim(session: Session) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from .. import invariants
 from ..scenario import Scenarios, Skip
 from ..stage import LEASE_SECONDS, Stage
@@ -27,7 +29,7 @@ def terminate_all(stage: Stage) -> None:
         pause(0.2)
     stage.record.event("eight times: pg_terminate_backend on every session of the workers")
     stage.record.figure("sessions ended", ended)
-    stage.until_all_ended(within=60)
+    stage.until_all_ended(within=timedelta(minutes=1))
     stage.stop_workers()
     stage.check_value(
         "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120

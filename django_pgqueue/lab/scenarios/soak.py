@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import timedelta
 from typing import Any
 
 from .. import invariants
@@ -25,7 +26,7 @@ MIX: tuple[tuple[str, int, dict[str, Any]], ...] = (
 )
 LONGEST_JOB_SECONDS = 0.2
 TICK_SECONDS = 0.1
-DRAIN_SECONDS = 180.0
+DRAINS_WITHIN = timedelta(minutes=3)
 
 ENQUEUE = """
     INSERT INTO django_pgqueue_job (task, payload, max_attempts)
@@ -45,7 +46,7 @@ def soak(stage: Stage) -> None:
     enqueued = _storm(stage, chaos, began, seconds, jobs)
     chaos.tidy(all_of_it=True)
     stage.record.note(f"after {time.monotonic() - began:.0f} s: no more faults; what is left is worked off")
-    stage.until_all_ended(within=DRAIN_SECONDS)
+    stage.until_all_ended(within=DRAINS_WITHIN)
     chaos.tidy()
     stage.record.figure("seconds", round(time.monotonic() - began, 1))
     stage.record.figure("faults", dict(chaos.struck))

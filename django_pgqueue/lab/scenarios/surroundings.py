@@ -7,6 +7,7 @@ import pwd
 import socket
 import subprocess
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -78,7 +79,7 @@ def pgbouncer(stage: Stage) -> None:
     doomed.kill()
     stage.record.event("SIGKILL to worker-A")
     stage.worker("B", via=pooled, concurrency=4, listen=False)
-    stage.until_all_ended(within=60)
+    stage.until_all_ended(within=timedelta(minutes=1))
     stage.stop_workers()
     stage.check_value(
         "every job is done", "SELECT count(*) FROM django_pgqueue_job WHERE state = 'done'", 120

@@ -12,7 +12,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from ...announcing import tell_started
-from ...compat import Task, TaskResultStatus
+from ...compat import Task, TaskResultStatus, is_task
 from ...conf import Options
 from ...context import JobContext
 from ...context.fence import Block, completing
@@ -110,7 +110,7 @@ class Execution:
             except BaseException as error:
                 error.add_note(f"This came up while importing the task {path}.")
                 raise
-            if not isinstance(found, Task):
+            if not is_task(found):
                 raise TypeError(f"{path} is a {type(found).__name__}, not a task; was @task removed?")
             task = self._tasks[path] = found
         return task

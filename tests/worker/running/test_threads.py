@@ -12,9 +12,9 @@ import pytest
 
 from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.holding import Holding
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.lease import Lease
 from django_pgqueue.worker.running.threads import ThreadPool
-from testproject.waiting import wait_until
 from tests.processes.stage import Stage
 from tests.worker.tools import LONG, enqueue
 
@@ -44,7 +44,7 @@ class Place:
         return holdings
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        wait_until(holds, what, within=WITHIN)
+        until(holds, what, within=WITHIN)
 
     # What a pool asks of the execution.
 

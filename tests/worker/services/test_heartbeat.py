@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import leases
+from django_pgqueue.lab.waiting import until
 from django_pgqueue.models import Job, Rejection
 from testproject.shop.models import Order
-from testproject.waiting import wait_until
 from tests.context.holding import beating, context_of
 from tests.races.tools import (
     PATIENCE,
@@ -58,15 +58,13 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
                 assert not other.lease_lost
                 return other_session_sees(other.job_id) - first > 2 * lease_time
 
-            wait_until(two_leases_later, "the other lease was renewed for two leases", within=PATIENCE)
+            until(two_leases_later, "the other lease was renewed for two leases", within=PATIENCE)
             assert beats[-1] > beats[0]  # "busy" is news of the job too
         assert heart.busy_since is None or not fenced.lease_lost
         if block == "fence":
             fenced.check()
             renewed = row(fenced.job_id).lease_until
-            wait_until(
-                lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE
-            )
+            until(lambda: row(fenced.job_id).lease_until > renewed, "it is renewed again", within=PATIENCE)
             with fenced.complete():
                 pass
     assert row(fenced.job_id).state == "done"
