@@ -97,7 +97,7 @@ def count_of(queryset: QuerySet[Any]) -> Subquery:
     return Subquery(counted)
 
 
-class RejectionQuerySet(QuerySet["Rejection"]):
+class RejectionQuerySet(QuerySet[Any]):
     """Refused writes."""
 
     def endings(self) -> Self:
