@@ -63,6 +63,7 @@ class PgQueueBackend(BaseTaskBackend):
         """
         from .announcing import tell_enqueued  # imports models
         from .enqueueing import enqueue  # imports models
+        from .results import make_result, unchecked  # imports models
 
         self.validate_task(task)
         new = enqueue(
@@ -70,7 +71,14 @@ class PgQueueBackend(BaseTaskBackend):
         )
         if new.existing:
             return self.get_result(str(new.job_id))
-        result = self._new_result(task, new.job_id, new.enqueued_at, list(args), dict(kwargs))
+        result = make_result(
+            unchecked(task, backend=self.alias),
+            new.job_id,
+            list(args),
+            dict(kwargs),
+            status=TaskResultStatus.READY,
+            enqueued_at=new.enqueued_at,
+        )
         tell_enqueued(type(self), [result])
         return result
 
@@ -107,26 +115,6 @@ class PgQueueBackend(BaseTaskBackend):
             run_after=_aware(task.run_after),
             delay=max(own.delay, timedelta(0)) if own and own.delay is not None else None,
             unique_key=own.unique_key if own else None,
-        )
-
-    def _new_result(
-        self, task: Task, job_id: int, enqueued_at: datetime | None, args: list[Any], kwargs: dict[str, Any]
-    ) -> TaskResult:
-        from .results import unchecked  # imports models
-
-        return TaskResult(
-            task=unchecked(task, backend=self.alias),
-            id=str(job_id),
-            status=TaskResultStatus.READY,
-            enqueued_at=enqueued_at,
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=args,
-            kwargs=kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
         )
 
     async def aenqueue(  # type: ignore[override]  # of any task

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 
@@ -22,8 +22,7 @@ BATCH = 2000
 BATCH_CHARS = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """A job to be: `payload` is JSON text; `run_after` or `delay` (added to the database's clock), or neither."""
 
     task: str
@@ -60,20 +59,9 @@ def enqueue(request: Request, *, hint: bool = True, using: str | None = None) ->
         statement = statements.ENQUEUE_NOW
     else:
         statement = statements.ENQUEUE
-    given: dict[str, Any] = {
-        "task": request.task,
-        "payload": request.payload,
-        "queue": request.queue,
-        "priority": request.priority,
-        "run_after": request.run_after,
-        "delay": request.delay,
-        "max_attempts": request.max_attempts,
-        "backend": request.backend,
-        "unique_key": request.unique_key,
-    }
     for _ in range(_TRIES):
         with connections[using].cursor() as cursor:
-            cursor.execute(statement, given)
+            cursor.execute(statement, request._asdict())
             row = cursor.fetchone()
         if row is not None:
             if hint:

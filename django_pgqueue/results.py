@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields
-from datetime import datetime
 from functools import lru_cache
 from types import FunctionType
 from typing import Any, overload
@@ -30,25 +29,25 @@ STATUS = {
 }
 
 
+_NOTHING_YET = {"enqueued_at": None, "started_at": None, "finished_at": None, "last_attempted_at": None}
+
+
 def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
     """Return the job as a TaskResult, with one TaskError per failed attempt.
 
     A state that a newer version wrote counts as not finished.
     """
     args, kwargs = arguments_in(job.payload)
-    result: TaskResult = TaskResult(
-        task=task_of(job),
-        id=str(job.pk),
-        status=STATUS.get(State(job.state), TaskResultStatus.READY)
-        if job.state in State.values
-        else TaskResultStatus.READY,
+    return make_result(
+        task_of(job),
+        job.pk,
+        args,
+        kwargs,
+        status=STATUS.get(job.state, TaskResultStatus.READY),  # type: ignore[call-overload]  # a State is a str
         enqueued_at=job.enqueued_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
         last_attempted_at=job.last_attempted_at,
-        args=args,
-        kwargs=kwargs,
-        backend=job.backend,
         errors=[
             TaskError(
                 exception_class_path=failure.exception_class or "django_pgqueue.exceptions.LeaseLost",
@@ -57,9 +56,8 @@ def result_of(job: Job, failures: Iterable[Failure] = ()) -> TaskResult:
             for failure in failures
         ],
         worker_ids=list(job.worker_ids),
+        value=job.result,
     )
-    object.__setattr__(result, "_return_value", job.result)
-    return result
 
 
 def task_of(job: Job) -> Task:
@@ -124,33 +122,42 @@ def _forget_senders(*, setting: str, **kwargs: Any) -> None:
 setting_changed.connect(_forget_senders, dispatch_uid="django_pgqueue.results")
 
 
-def result_of_lease(
-    lease: Lease,
+def result_of_lease(lease: Lease, *, task: Task | None = None, **more: Any) -> TaskResult:
+    """Return a leased job as a TaskResult without asking the database; `more` is as for `make_result`."""
+    args, kwargs = arguments_in(json.loads(lease.payload))
+    changes = {"priority": lease.priority, "queue_name": lease.queue, "backend": lease.backend}
+    return make_result(
+        unchecked(task, **changes) if task else unchecked(None, func=_lost_function(lease.task), **changes),
+        lease.job_id,
+        args,
+        kwargs,
+        enqueued_at=lease.enqueued_at,
+        started_at=lease.started_at,
+        last_attempted_at=lease.claimed_at,
+        worker_ids=list(lease.worker_ids),
+        **more,
+    )
+
+
+def make_result(
+    task: Task,
+    job_id: int,
+    args: list[Any],
+    kwargs: dict[str, Any],
     *,
     status: TaskResultStatus,
     value: Any = None,
-    errors: Iterable[TaskError] = (),
-    finished_at: datetime | None = None,
-    task: Task | None = None,
+    **more: Any,
 ) -> TaskResult:
-    """Return a leased job as a TaskResult without asking the database."""
-    args, kwargs = arguments_in(json.loads(lease.payload))
-    changes = {"priority": lease.priority, "queue_name": lease.queue, "backend": lease.backend}
+    """Return a TaskResult; `more` are its times, errors and workers, as far as there are any."""
     result: TaskResult = TaskResult(
-        task=unchecked(task, **changes)
-        if task is not None
-        else unchecked(None, func=_lost_function(lease.task), **changes),
-        id=str(lease.job_id),
+        task=task,
+        id=str(job_id),
         status=status,
-        enqueued_at=lease.enqueued_at,
-        started_at=lease.started_at,
-        finished_at=finished_at,
-        last_attempted_at=lease.claimed_at,
         args=args,
         kwargs=kwargs,
-        backend=lease.backend,
-        errors=list(errors),
-        worker_ids=list(lease.worker_ids),
+        backend=task.backend,
+        **{**_NOTHING_YET, "errors": [], "worker_ids": [], **more},
     )
     object.__setattr__(result, "_return_value", value)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import connections
 
@@ -13,11 +14,10 @@ from .sql import ending
 from .states import Action, Kind, State, Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(NamedTuple):
     """A job's row as it was when a write was refused, by the database's clock.
 
-    `failed_as` is the kind of the failure that its present generation left, None if it left none.
+    `failed_as` is the kind of the failure that the writer's generation left, None if it left none.
     """
 
     job_id: int
@@ -79,19 +79,7 @@ def observe(leases: Sequence[Lease], *, using: str) -> dict[Key, Observed]:
     with connections[using].cursor() as cursor:
         cursor.execute(ending.OBSERVE, columns(leases))
         rows = cursor.fetchall()
-    return {
-        (row[0], row[1]): Observed(
-            job_id=row[0],
-            generation=row[2],
-            state=row[3],
-            lease_until=row[4],
-            last_attempted_at=row[5],
-            finished_at=row[6],
-            now=row[7],
-            failed_as=row[8],
-        )
-        for row in rows
-    }
+    return {(row[0], row[1]): Observed(row[0], *row[2:]) for row in rows}
 
 
 def judge(observed: Observed | None, *, generation: int, action: Action, strict: bool) -> Verdict | None:

@@ -1,17 +1,6 @@
 """How jobs end, and what an operator may do to them."""
 
-from .endings import (
-    Accepted,
-    Ending,
-    Settled,
-    Spent,
-    complete,
-    end,
-    end_singly,
-    fail,
-    release,
-    settle,
-)
+from .endings import Accepted, Ending, Settled, Spent, complete, end, end_singly, fail, release, settle
 from .operators import Reply, cancel, retry, run_now
 
 __all__ = [

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
@@ -104,9 +104,8 @@ class Settled:
         return self.verdict is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """A job that ended because its last lease expired, by nobody's write."""
+class Spent(NamedTuple):
+    """A job that ended because its last lease expired, by nobody's write: the columns of EXHAUST."""
 
     job_id: int
     generation: int

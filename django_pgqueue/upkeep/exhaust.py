@@ -22,11 +22,7 @@ def exhaust(*, held: Collection[Key] = (), limit: int = 500, using: str | None =
     """
     with connections[queue_database(using)].cursor() as cursor:
         cursor.execute(statements.EXHAUST, {"limit": limit, **left_alone(held)})
-        rows = cursor.fetchall()
-    return [
-        Spent(job_id=row[0], generation=row[1], state=row[2], task=row[3], queue=row[4], backend=row[5])
-        for row in rows
-    ]
+        return [Spent(*row) for row in cursor.fetchall()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
