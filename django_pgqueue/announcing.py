@@ -6,15 +6,7 @@ import json
 import logging
 from collections.abc import Iterable
 
-from .compat import (
-    Task,
-    TaskError,
-    TaskResult,
-    TaskResultStatus,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
+from .compat import Task, TaskError, TaskResult, TaskResultStatus, task_enqueued, task_finished, task_started
 from .lease import Lease
 from .log import about, logger
 from .models import Job
@@ -51,14 +43,14 @@ def tell_settled(settled: Settled) -> None:
     """Tell of the end that a worker has brought about."""
     lease = settled.ending.lease
     try:
-        result = _result(settled)
+        result, sender = _result(settled), sender_of(lease.backend)
         try:
             if settled.ending.cause is not None:
                 raise settled.ending.cause
         except BaseException:  # django.tasks sends its signal where sys.exc_info() is the job's exception
-            tell(task_finished, sender_of(lease.backend), task_result=result)
+            tell(task_finished, sender, task_result=result)
         else:
-            tell(task_finished, sender_of(lease.backend), task_result=result)
+            tell(task_finished, sender, task_result=result)
         if settled.state == State.FAILED:
             _tell_failed(lease, settled.ending.kind)
     except BaseException:  # whatever a task's module or its backend's settings do: the worker goes on
@@ -96,15 +88,8 @@ def _result(settled: Settled) -> TaskResult:
 
 
 def _tell_failed(job: Lease | Spent, kind: Kind | None) -> None:
-    tell(
-        job_failed,
-        Job,
-        job_id=job.job_id,
-        generation=job.generation,
-        task=job.task,
-        queue=job.queue,
-        kind=kind,
-    )
+    named = {"job_id": job.job_id, "generation": job.generation, "task": job.task, "queue": job.queue}
+    tell(job_failed, Job, **named, kind=kind)
 
 
 def _log_untold(job: Lease | Spent) -> None:

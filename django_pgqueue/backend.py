@@ -7,18 +7,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 from django.utils import timezone
 
-from .compat import (
-    BaseTaskBackend,
-    InvalidTask,
-    Task,
-    TaskResult,
-    TaskResultDoesNotExist,
-    TaskResultStatus,
-)
+from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .conf import Options, backend_aliases, read_options
 from .database import queue_database
 from .payloads import encode_payload
@@ -117,12 +109,6 @@ class PgQueueBackend(BaseTaskBackend):
             unique_key=own.unique_key if own else None,
         )
 
-    async def aenqueue(  # type: ignore[override]  # of any task
-        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> TaskResult:
-        """Do as `enqueue`, on the thread that holds the caller's transaction."""
-        return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs)
-
     def get_result(self, result_id: str) -> TaskResult:
         """Return the job as a result. Raises TaskResultDoesNotExist for an id that no job has."""
         from .models import Failure, Job  # the app registry is ready by now
@@ -136,10 +122,6 @@ class PgQueueBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         failures = Failure.objects.using(self.database).filter(job_id=job.pk).order_by("id")
         return result_of(job, failures)
-
-    async def aget_result(self, result_id: str) -> TaskResult:
-        """Do as `get_result`."""
-        return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return the problems of a subclass's settings; the app's own check covers this class, once."""

@@ -11,15 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 if TYPE_CHECKING:  # the stubs' generics, for any task and what it returns
     from typing import Any
 
-    from django.tasks import (
-        DEFAULT_TASK_BACKEND_ALIAS,
-        DEFAULT_TASK_QUEUE_NAME,
-        TaskResultStatus,
-        base,
-        task_backends,
-    )
+    from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, base, task_backends
     from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import DEFAULT_TASK_PRIORITY, TaskError
+    from django.tasks.base import DEFAULT_TASK_PRIORITY, DEFAULT_TASK_QUEUE_NAME, TaskError
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 
@@ -27,16 +21,9 @@ if TYPE_CHECKING:  # the stubs' generics, for any task and what it returns
     TaskResult = base.TaskResult[..., Any]
     TaskContext = base.TaskContext[..., Any]
 elif django.VERSION >= (6, 0):
-    from django.tasks import (
-        DEFAULT_TASK_BACKEND_ALIAS,
-        DEFAULT_TASK_QUEUE_NAME,
-        TaskContext,
-        TaskResult,
-        TaskResultStatus,
-        task_backends,
-    )
+    from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import DEFAULT_TASK_PRIORITY, Task, TaskError
+    from django.tasks.base import DEFAULT_TASK_PRIORITY, DEFAULT_TASK_QUEUE_NAME, Task, TaskContext, TaskError
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 elif find_spec("django_tasks") is None:
@@ -45,16 +32,9 @@ elif find_spec("django_tasks") is None:
         " django-pgqueue-leases, or `pip install django-tasks`."
     )
 else:  # Django 5.2: the `django-tasks` backport
-    from django_tasks import (
-        DEFAULT_TASK_BACKEND_ALIAS,
-        DEFAULT_TASK_QUEUE_NAME,
-        TaskContext,
-        TaskResult,
-        TaskResultStatus,
-        task_backends,
-    )
+    from django_tasks import DEFAULT_TASK_BACKEND_ALIAS, TaskResult, TaskResultStatus, task_backends
     from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import DEFAULT_TASK_PRIORITY, Task, TaskError
+    from django_tasks.base import DEFAULT_TASK_PRIORITY, DEFAULT_TASK_QUEUE_NAME, Task, TaskContext, TaskError
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started

@@ -110,23 +110,17 @@ def name_connections(name: str) -> None:
 def close_all() -> None:
     """Close the current thread's connections; for the end of a thread."""
     for connection in connections.all(initialized_only=True):
-        with _ignored():
+        with suppress(Exception):  # of a connection that is already broken: anything the driver has
             connection.close()
 
 
 def discard(alias: str) -> None:
     """Drop the current thread's connection, in whatever state it is, for a fresh one that opens on first use."""
     spoilt = connections[alias]
-    with _ignored():
+    with suppress(Exception):
         spoilt.close()
     fresh = connections[alias] = spoilt.copy()
     fresh.execute_wrappers = spoilt.execute_wrappers
-
-
-@contextmanager
-def _ignored() -> Iterator[None]:
-    with suppress(Exception):  # closing a connection that is already broken may raise anything the driver has
-        yield
 
 
 @contextmanager
@@ -150,7 +144,7 @@ def apart(alias: str) -> Iterator[None]:
 def cut(connection: BaseDatabaseWrapper) -> None:
     """Shut the socket of another thread's connection, so that its blocked call returns with an error."""
     raw = connection.connection
-    with _ignored():
+    with suppress(Exception):
         if raw is not None:
             with socket.socket(fileno=raw.pgconn.socket) as watched:
                 try:

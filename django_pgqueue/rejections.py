@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .connections import apart
 from .faults import is_outage
@@ -23,15 +24,9 @@ def record(refused: Sequence[Refused], *, using: str) -> None:
         return
     rows = [
         Rejection(
-            job_id=item.job_id,
-            generation=item.generation,
-            current_generation=item.observed.generation if item.observed else None,
+            **_facts(item),
             seen_lease_until=item.observed.lease_until if item.observed else None,
             seen_state=item.observed.state if item.observed else "",
-            late_by=item.late_by,
-            action=item.action,
-            verdict=item.verdict,
-            worker=item.worker,
         )
         for item in refused
     ]
@@ -48,24 +43,19 @@ def record(refused: Sequence[Refused], *, using: str) -> None:
 
 
 def _tell(item: Refused) -> None:
-    current = item.observed.generation if item.observed else None
+    facts = _facts(item)
     logger.warning(
-        "Job %s: %s by generation %s was refused (%s; the job is at generation %s)",
-        item.job_id,
-        item.action,
-        item.generation,
-        item.verdict,
-        current,
+        "Job %(job_id)s: %(action)s by generation %(generation)s was refused"
+        " (%(verdict)s; the job is at generation %(current_generation)s)",
+        facts,
         extra=about("rejected", item),
     )
-    tell(
-        completion_rejected,
-        Rejection,
-        job_id=item.job_id,
-        generation=item.generation,
-        current_generation=current,
-        action=item.action,
-        verdict=item.verdict,
-        worker=item.worker,
-        late_by=item.late_by,
-    )
+    tell(completion_rejected, Rejection, **facts)
+
+
+def _facts(item: Refused) -> dict[str, Any]:
+    facts = {
+        name: getattr(item, name)
+        for name in ("job_id", "generation", "action", "verdict", "worker", "late_by")
+    }
+    return {**facts, "current_generation": item.observed.generation if item.observed else None}

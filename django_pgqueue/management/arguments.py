@@ -1,13 +1,17 @@
-"""The domain of every number and name on the command line: one clear line and exit code 2 for nonsense."""
+"""What commands answer in one clear line: nonsense on the command line (exit code 2), a database that fails (1)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from django.core.management.base import CommandError
+from django.db import DatabaseError, InterfaceError
 
 from ..bounds import Bound
+from ..faults import first_line
 from ..states import MAX_QUEUE_NAME
 
 USAGE = 2
@@ -57,3 +61,12 @@ def queue_names(option: str, text: str) -> list[str] | None:
                 returncode=USAGE,
             )
     return list(dict.fromkeys(names))
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turn an error of the database into a CommandError (exit code 1) with its first line."""
+    try:
+        yield
+    except (DatabaseError, InterfaceError) as error:
+        raise CommandError(f"the database says: {first_line(error)}", returncode=1) from error

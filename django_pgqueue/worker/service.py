@@ -49,12 +49,13 @@ class Service:
         self.stopping = True
         self.woken.set()
 
-    def run(self, body: Callable[[], None]) -> None:
-        """Run `body` on the current thread between the opening and the closing of its session."""
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Give the current thread its session, and close all that it has opened at the end."""
         if self._using:
             self.connection = adopt(self._using, name=self._name)
         try:
-            body()
+            yield
         finally:
             close_all()
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...audit import audit
-from ..errors import told_in_one_line
+from ..arguments import told_in_one_line
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...upkeep import Prune
-from ..errors import told_in_one_line
+from ..arguments import told_in_one_line
 from ..worker_options import backend_options
 
 

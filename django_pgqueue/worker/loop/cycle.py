@@ -70,20 +70,18 @@ class Cycle:
 
     def run(self) -> None:
         """Cycle until stopped and drained; the body of the thread."""
-        self.service.run(self._cycles)
+        with self.service.session():
+            while not self._is_finished():
+                self._note(self.service.attempt(self._cycle))
+                self.tried.set()
+                if not self._is_finished() and self.service.woken.wait(self._pace.seconds):
+                    self._pace.quicken()  # whoever woke it may have more
+                self.service.woken.clear()
 
     def hint(self) -> None:
         """Look for jobs now: somebody says that there are some. For any thread."""
         self._claimer.hint()
         self.service.woken.set()
-
-    def _cycles(self) -> None:
-        while not self._is_finished():
-            self._note(self.service.attempt(self._cycle))
-            self.tried.set()
-            if not self._is_finished() and self.service.woken.wait(self._pace.seconds):
-                self._pace.quicken()  # whoever woke it may have more
-            self.service.woken.clear()
 
     def _is_finished(self) -> bool:
         return self._stopping.is_set() and self._drain.is_over(during_outage=self._outage.is_on)

@@ -21,7 +21,7 @@ from ...outcomes import Settled
 from ...retry import Backoff
 from .bench import Bench
 from .execution import Execution
-from .messages import Announce, Completed, News, OwnOptions, Ready, Recall, Result, Returned, Run, Stop
+from .messages import Announce, Completed, News, OwnOptions, Result, Returned, Run, Word
 from .spawn import ChildSettings
 
 
@@ -52,7 +52,7 @@ class Child:
     def serve(self) -> None:
         """Run jobs until told to stop."""
         threading.Thread(target=self._listen, name="pgqueue-parent", daemon=True).start()
-        self._say(Ready())
+        self._say(Word.READY)
         while (item := self._todo.get()) is not None:
             if isinstance(item, Settled):
                 tell_settled(item)
@@ -84,11 +84,11 @@ class Child:
                     self._hold(lease, message.sent_at)
             case News():
                 self._note(message)
-            case Recall():
+            case Word.RECALL:
                 self._return_unbegun()
             case Announce():
                 self._todo.put(message.settled)
-            case Stop():
+            case Word.STOP:
                 self._todo.put(None)
 
     def _hold(self, lease: Lease, sent_at: float) -> None:

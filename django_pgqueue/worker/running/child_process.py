@@ -13,7 +13,7 @@ from typing import Any
 
 from ...holding import Holding
 from ...lease import Key
-from .messages import News, Recall
+from .messages import News, Word
 
 # How long a job may stand behind another one in the same child before it is asked back.
 LONGEST_BEHIND_SECONDS = 0.5
@@ -47,7 +47,7 @@ class ChildProcess:
         waited = time.monotonic() - (head.run.started or time.monotonic())
         if self.recalled != head.lease.key and waited > LONGEST_BEHIND_SECONDS:
             self.recalled = head.lease.key
-            self.say(Recall())
+            self.say(Word.RECALL)
 
     def hang_up(self) -> None:
         """End the talk."""

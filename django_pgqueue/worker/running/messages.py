@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import Enum
 
 from ...lease import Key, Lease
 from ...outcomes import Ending, Settled
 from ...retry import Backoff
 from ...states import Fencing
+
+
+class Word(Enum):
+    """What is said without more."""
+
+    RECALL = "parent: give back what you have not begun"
+    STOP = "parent: leave after what you were given"
+    READY = "child: started, and free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +47,6 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall:
-    """Parent: give back what you have not begun."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """Child: these jobs will not be begun here."""
 
@@ -55,16 +59,6 @@ class Completed:
 
     key: Key
     result: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Parent: leave after what you were given."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """Child: started, and free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

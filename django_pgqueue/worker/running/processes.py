@@ -17,7 +17,7 @@ from ...log import logger
 from ...outcomes import Ending, Settled
 from .child_process import ChildProcess
 from .execution import Execution
-from .messages import Announce, Completed, News, OwnOptions, Ready, Result, Returned, Run, Stop
+from .messages import Announce, Completed, News, OwnOptions, Result, Returned, Run, Word
 from .spawn import ChildSettings, spawn
 
 TICK_SECONDS = 0.25
@@ -147,7 +147,7 @@ class ProcessPool:
                 self._tell_news()
                 if self._stopping:
                     for member in self._members:
-                        member.say(Stop())
+                        member.say(Word.STOP)
                     return
             self._wait()
 
@@ -223,7 +223,7 @@ class ProcessPool:
         match message:
             case Result():
                 self._finish(member, message)
-            case Ready():
+            case Word.READY:
                 with self._lock:
                     member.ready = True
                 self._wake()

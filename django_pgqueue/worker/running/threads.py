@@ -46,12 +46,7 @@ class ThreadPool:
     """
 
     def __init__(
-        self,
-        size: int,
-        *,
-        execution: Execution,
-        ended: Callable[[Holding, Ending | None], object],
-        name: str,
+        self, size: int, *, execution: Execution, ended: Callable[[Holding, Ending | None], object], name: str
     ) -> None:
         self._size = size
         self._execution = execution

@@ -34,9 +34,7 @@ class Announcer:
 
     def run(self) -> None:
         """Announce until stopped; the body of the thread."""
-        self.service.run(self._one_by_one)
-
-    def _one_by_one(self) -> None:
-        while (settled := self._queue.get()) is not None:
-            tell_settled(settled)
-            close_old_connections()
+        with self.service.session():
+            while (settled := self._queue.get()) is not None:
+                tell_settled(settled)
+                close_old_connections()

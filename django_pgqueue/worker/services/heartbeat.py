@@ -55,14 +55,12 @@ class Heartbeat:
 
     def run(self) -> None:
         """Beat until stopped; the body of the thread."""
-        self.service.run(self._rounds)
-
-    def _rounds(self) -> None:
-        while not self.service.stopping:
-            if (error := self.service.attempt(self._beat)) is not None:
-                self.service.warn("heartbeat_failed", "Heartbeat failed (%s); trying again", error)
-            self.service.wait(self._pause())
-        self._sign_off()
+        with self.service.session():
+            while not self.service.stopping:
+                if (error := self.service.attempt(self._beat)) is not None:
+                    self.service.warn("heartbeat_failed", "Heartbeat failed (%s); trying again", error)
+                self.service.wait(self._pause())
+            self._sign_off()
 
     def _beat(self) -> None:
         held = {

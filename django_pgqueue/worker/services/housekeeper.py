@@ -45,15 +45,13 @@ class Housekeeper:
 
     def run(self) -> None:
         """Do the chores until stopped; the body of the thread."""
-        self.service.run(self._turn_by_turn)
-
-    def _turn_by_turn(self) -> None:
-        while not self.service.stopping:
-            for turn in self._turns:
-                if time.monotonic() >= turn.next_at and not self.service.stopping:
-                    self._give(turn)
-            next_at = min(turn.next_at for turn in self._turns)
-            self.service.wait(max(next_at - time.monotonic(), 0.001))
+        with self.service.session():
+            while not self.service.stopping:
+                for turn in self._turns:
+                    if time.monotonic() >= turn.next_at and not self.service.stopping:
+                        self._give(turn)
+                next_at = min(turn.next_at for turn in self._turns)
+                self.service.wait(max(next_at - time.monotonic(), 0.001))
 
     def _give(self, turn: Turn) -> None:
         pause = turn.every_seconds * random.uniform(0.85, 1.15)

@@ -34,14 +34,12 @@ class Listener:
 
     def run(self) -> None:
         """Listen until stopped; the body of the thread."""
-        self.service.run(self._sessions)
-
-    def _sessions(self) -> None:
-        while not self.service.stopping:
-            error = self.service.attempt(self._listen)
-            if error is not None and not self.service.stopping:
-                self.service.warn("listen_failed", "Listening failed (%s); polling goes on", error)
-                self.service.wait(self.service.retry_in(LONGEST_RETRY_SECONDS))
+        with self.service.session():
+            while not self.service.stopping:
+                error = self.service.attempt(self._listen)
+                if error is not None and not self.service.stopping:
+                    self.service.warn("listen_failed", "Listening failed (%s); polling goes on", error)
+                    self.service.wait(self.service.retry_in(LONGEST_RETRY_SECONDS))
 
     def _listen(self) -> None:
         if not is_direct(self._using):
