@@ -41,9 +41,9 @@ class ProcessesConfig(AppConfig):
         if "handler" in FAULTS:
             logging.getLogger("django_pgqueue").addHandler(RaisingHandler())
         if "impatient" in FAULTS:
-            from django_pgqueue.worker import worker
+            from django_pgqueue.worker import service
 
-            worker.STUCK_SECONDS = 2.0
+            service.STUCK_SECONDS = 2.0
         if "finished" in FAULTS:
             task_finished.connect(note_finished_slowly)
         if "no-children" in FAULTS:
@@ -88,11 +88,11 @@ def announce_slowly() -> None:
 
 
 def refuse_children() -> None:
-    from django_pgqueue.worker import worker
+    from django_pgqueue.worker.running import processes
 
     from .notes import note, wait_for_gate
 
-    spawn = worker.spawn
+    spawn = processes.spawn
 
     def refuse(settings: Any) -> Any:
         try:
@@ -102,7 +102,7 @@ def refuse_children() -> None:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
         return spawn(settings)
 
-    worker.spawn = refuse
+    processes.spawn = refuse
 
 
 def query() -> int:

@@ -60,7 +60,7 @@ def test_a_heartbeat_that_meets_its_own_jobs_fence_neither_waits_nor_declares_it
 
             until(two_leases_later, "the other lease was renewed for two leases", within=PATIENCE)
             assert beats[-1] > beats[0]  # "busy" is news of the job too
-        assert heart.busy_since is None or not fenced.lease_lost
+        assert heart.service.busy_since is None or not fenced.lease_lost
         if block == "fence":
             fenced.check()
             renewed = row(fenced.job_id).lease_until
