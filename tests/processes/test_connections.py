@@ -8,6 +8,7 @@ import pytest
 from tests.processes.stage import Stage
 
 ROLES = ("loop", "heartbeat", "upkeep", "listener", "job")
+OURS = "datname IN (current_database(), current_database() || '_other')"  # not those of another run
 
 
 @pytest.mark.parametrize("checks", [False, True])
@@ -60,13 +61,13 @@ def test_f63_connections_are_bounded_and_say_whose_they_are(stage: Stage, age: i
     assert {"loop", "heartbeat", "upkeep"} <= names
     # Nothing of the worker's is anonymous: what is left are the test's own sessions.
     strangers = stage.sql(
-        "SELECT application_name FROM pg_stat_activity WHERE datname LIKE current_database() || '%'"
+        f"SELECT application_name FROM pg_stat_activity WHERE {OURS}"
         " AND application_name NOT LIKE 'pgqueue %' AND application_name NOT IN ('the test', '')"
     )
     assert strangers == []
     unnamed = stage.count(
         "pg_stat_activity",
-        "datname LIKE current_database() || '%' AND application_name = '' AND backend_type = 'client backend'"
+        f"{OURS} AND application_name = '' AND backend_type = 'client backend'"
         " AND backend_start > (SELECT min(started_at) FROM django_pgqueue_worker)",
     )
     assert unnamed == 0
