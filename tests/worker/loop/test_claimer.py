@@ -36,7 +36,7 @@ def test_a_rare_queue_is_served_too_when_the_worker_takes_every_queue():
 
 @pytest.mark.parametrize("looks_up_each_time", [True, False])
 def test_no_queue_is_first_more_often_than_another(monkeypatch, looks_up_each_time: bool) -> None:
-    """124, and the reports on starved queues: also where each claim looks the names up anew."""
+    """Also where each claim looks the names up anew. Report 124."""
     monkeypatch.setattr("django_pgqueue.worker.selection.CACHE_SECONDS", -1.0 if looks_up_each_time else 60.0)
     selection = Selection(None, frozenset(), look_up=lambda: ["a", "b", "c"])
     first = [selection.queues()[0] for _ in range(30)]
