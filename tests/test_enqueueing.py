@@ -99,7 +99,7 @@ def test_a_job_is_invisible_until_the_caller_commits() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_is_gone_when_the_caller_rolls_back() -> None:
-    """Report 93."""
+    """Reports 28 and 93."""
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         keep.enqueue()
         raise ZeroDivisionError

@@ -88,6 +88,7 @@ def held_by(stage: Stage, worker: Worker) -> int:
 
 
 @pytest.mark.usefixtures("ledger")
+@pytest.mark.slow
 def test_ten_thousand_jobs_through_two_workers_one_of_them_killed_three_times(stage: Stage) -> None:
     portion, portions = 2500, 4
     number = portion * portions

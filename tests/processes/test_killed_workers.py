@@ -88,7 +88,7 @@ with transaction.atomic():
     assert stage.brief(job) == ("done", 2, 2)
 
 
-@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("attempts", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_job_that_takes_its_worker_down_is_failed_after_its_last_attempt(
     stage: Stage, attempts: int
 ) -> None:

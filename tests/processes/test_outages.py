@@ -43,7 +43,9 @@ def lonely(server: Server, tmp_path: Path) -> Iterator[Stage]:
         server.thaw()
 
 
-@pytest.mark.parametrize(("immediately", "lasts"), [(False, OUTAGE_SECONDS), (True, 1.0)])
+@pytest.mark.parametrize(
+    ("immediately", "lasts"), [pytest.param(False, OUTAGE_SECONDS, marks=pytest.mark.slow), (True, 1.0)]
+)
 def test_an_outage_is_waited_out(lonely: Stage, server: Server, immediately: bool, lasts: float) -> None:
     """With jobs waiting, one running through it, and one that ends in the middle of it. Report 58."""
     worker = lonely.worker("--concurrency", "2", "--lease", "60")
@@ -150,7 +152,13 @@ def freeze(stage: Stage, server: Server, worker: Worker, role: str) -> None:
     raise AssertionError(f"the session of the {role} is never idle")
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "role",
+    [
+        pytest.param(role, marks=pytest.mark.slow) if role in ("heartbeat", "upkeep") else role
+        for role in ROLES
+    ],
+)
 def test_a_frozen_session_is_cut_and_replaced(lonely: Stage, server: Server, role: str) -> None:
     """Report 60."""
     worker = lonely.worker("--lease", "6", "--queue-name", "default", faults="impatient")

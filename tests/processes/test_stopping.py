@@ -16,7 +16,7 @@ TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 
 
 # Rounds of the race between a signal and a claim; 300 take a minute or two.
-ROUNDS = int(os.environ.get("PROCESS_ROUNDS", "30"))
+FEW, MANY = 10, int(os.environ.get("PROCESS_ROUNDS", "30"))
 
 
 @dataclass
@@ -137,8 +137,11 @@ def test_a_drain_claims_nothing_more(stage: Stage) -> None:
     assert stage.brief(later) == ("ready", 0, 0)
 
 
-@pytest.mark.timeout(120 + 2 * ROUNDS)
-def test_a_signal_around_a_claim_strands_nothing(stage: Stage) -> None:
+@pytest.mark.timeout(120 + 2 * MANY)
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)]
+)
+def test_a_signal_around_a_claim_strands_nothing(stage: Stage, rounds: int) -> None:
     """SIGTERM comes at a random moment up to 60 ms after an enqueue; PROCESS_ROUNDS=300 for more of it.
 
     Report 50.
@@ -146,7 +149,7 @@ def test_a_signal_around_a_claim_strands_nothing(stage: Stage) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     with stage.forks() as forks:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             name = f"round{number}"
             pid = forks.start(name, "--lease", "60", "--interval", "0.02", "--worker-id", name)
             stage.wait(

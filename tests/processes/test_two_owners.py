@@ -69,6 +69,7 @@ def test_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> None:
         assert len(stage.notes("started", job)) == 1
 
 
+@pytest.mark.slow
 def test_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
     """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would.
 

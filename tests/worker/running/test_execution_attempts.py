@@ -194,7 +194,7 @@ def assert_every_job_has_ended_or_can_be_claimed_again() -> None:
 @pytest.mark.django_db(transaction=True)  # a rejection commits on its own, also inside a test's transaction
 @pytest.mark.parametrize("seed", range(5))
 def test_no_sequence_of_transitions_strands_a_job(seed: int) -> None:
-    """Report 46."""
+    """Reports 11 and 46."""
     chance = random.Random(seed)
     for number in range(12):
         succeed.using(max_attempts=chance.randint(1, 3)).enqueue(number)
