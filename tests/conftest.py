@@ -1,41 +1,30 @@
 """Fixtures that all tests share."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 from django.db import connection, connections
 from django.test import TransactionTestCase
 
 from django_pgqueue.lab.processes import WorkerProcess
 from testproject import MANAGE
+from tests.databases import names_of_databases, number_of_its_own
 from tests.processes.stage import Stage
 from tests.tables import TABLES
 
-ADVISORY_LOCKS = 0x70677175  # "pgqu": the first of two numbers that name a lock
-
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> Iterator[None]:
-    """Give each of several test runs on one server databases of its own.
-
-    The first run uses the plain name, the next one a numbered one. A lock says which numbers are taken; the
-    server drops it with the session, also at kill -9.
-    """
-    params = {**connection.get_connection_params(), "dbname": "postgres"}
-    with psycopg.connect(**params, autocommit=True) as session:
-        number = next(number for number in count() if _takes(session, number))
-        plain = f"test_{connection.settings_dict['NAME']}"
-        for alias in connections:
-            test = connections[alias].settings_dict["TEST"]
-            name = test["NAME"] or f"test_{connections[alias].settings_dict['NAME']}"
-            # A child makes the other database's name from the default one's: the number goes between.
-            test["NAME"] = name.replace(plain, f"{plain}_{number}", 1) if number else name
+def django_db_modify_db_settings() -> Iterator[None]:
+    """Give each process that runs tests databases of its own, whichever run it belongs to."""
+    named = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+    with number_of_its_own() as number:
+        for alias, name in names_of_databases(named, number).items():
+            connections[alias].settings_dict["TEST"]["NAME"] = name
         yield
 
 
@@ -92,5 +81,11 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
         stage.close()
 
 
-def _takes(session: psycopg.Connection, number: int) -> bool:
-    return session.execute("SELECT pg_try_advisory_lock(%s, %s)", [ADVISORY_LOCKS, number]).fetchone()[0]
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates, which jobs here log on purpose: a report travels between processes as UTF-8."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report

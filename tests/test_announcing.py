@@ -67,7 +67,8 @@ def told(listen: Listen) -> list[tuple[str, type, Any]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_signals_of_django_tasks_are_sent_by_the_backend_class_report_138(told) -> None:
+def test_the_signals_of_django_tasks_are_sent_by_the_backend_class(told) -> None:
+    """Report 138."""
     result = double.enqueue(21)
     run_worker()
     assert [(name, sender) for name, sender, _ in told] == [
@@ -89,7 +90,8 @@ def test_the_signals_of_django_tasks_are_sent_by_the_backend_class_report_138(to
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failed_job_has_finished_once_although_it_started_twice_report_138(told, listen) -> None:
+def test_a_failed_job_has_finished_once_although_it_started_twice(told, listen) -> None:
+    """Report 138."""
     failed: list[dict[str, Any]] = []
     listen(job_failed, lambda **kwargs: failed.append(kwargs))
     result = always_fail.enqueue()
@@ -109,7 +111,8 @@ def refuse(**kwargs: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_receiver_that_raises_changes_nothing_report_138(listen: Listen, told) -> None:
+def test_a_receiver_that_raises_changes_nothing(listen: Listen, told) -> None:
+    """Report 138."""
     for signal in (*SIGNALS.values(), job_failed):
         listen(signal, refuse)
     with transaction.atomic():
@@ -124,7 +127,9 @@ def test_a_receiver_that_raises_changes_nothing_report_138(listen: Listen, told)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_receiver_that_breaks_its_connection_changes_nothing_report_138(listen: Listen) -> None:
+def test_a_receiver_that_breaks_its_connection_changes_nothing(listen: Listen) -> None:
+    """Report 138."""
+
     def break_connection(**kwargs: Any) -> None:
         from django.db import connection
 
@@ -143,7 +148,9 @@ def test_a_receiver_that_breaks_its_connection_changes_nothing_report_138(listen
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_logging_handler_that_raises_changes_nothing_report_138(listen: Listen) -> None:
+def test_a_logging_handler_that_raises_changes_nothing(listen: Listen) -> None:
+    """Report 138."""
+
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise RuntimeError("a handler of the user's")
@@ -223,7 +230,7 @@ def test_djangos_own_log_lines_appear(caplog) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_task_finished_is_also_sent_for_a_job_that_its_last_lease_s_end_has_failed():
-    """8, 138: whoever waits for the end of a job hears of every end."""
+    """Whoever waits for the end of a job hears of every end. Reports 8 and 138."""
     from django_pgqueue import leases
     from django_pgqueue.backend import PgQueueBackend
     from django_pgqueue.compat import task_finished

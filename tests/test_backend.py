@@ -131,7 +131,8 @@ def test_an_id_that_no_job_has_does_not_exist(result_id: object) -> None:
 
 
 @pytest.mark.django_db
-def test_the_result_of_the_largest_id_is_found_report_160() -> None:
+def test_the_result_of_the_largest_id_is_found() -> None:
+    """Report 160."""
     Job.objects.create(pk=2**63 - 1, task=f"{__name__}.email_users")
     assert email_users.get_result(str(2**63 - 1)).status == TaskResultStatus.READY
 
@@ -184,7 +185,8 @@ def shout(text: str) -> str:
 
 
 @pytest.mark.django_db(databases=["default", "other"])
-def test_each_backend_has_its_own_database_and_options_report_139(two_queues) -> None:
+def test_each_backend_has_its_own_database_and_options(two_queues) -> None:
+    """Report 139."""
     near = shout.enqueue("near")
     far = shout.using(backend="far", queue_name="emails").enqueue("far")
     assert Job.objects.using("default").get().payload["args"] == ["near"]
@@ -213,7 +215,8 @@ def test_a_rollback_on_the_queues_own_database_takes_the_job_along(two_queues) -
 
 
 @pytest.mark.django_db(databases=["default", "other"], transaction=True)
-def test_a_worker_works_for_the_backend_it_is_told_report_139(two_queues) -> None:
+def test_a_worker_works_for_the_backend_it_is_told(two_queues) -> None:
+    """Report 139."""
     near, far = shout.enqueue("near"), shout.using(backend="far").enqueue("far")
     run_worker("--backend", "far")
     near.refresh()
@@ -222,7 +225,8 @@ def test_a_worker_works_for_the_backend_it_is_told_report_139(two_queues) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_backends_may_share_a_database_and_a_worker_keeps_to_its_own_queues_report_139(settings) -> None:
+def test_two_backends_may_share_a_database_and_a_worker_keeps_to_its_own_queues(settings) -> None:
+    """Report 139."""
     settings.TASKS = {
         "default": {"BACKEND": OURS, "QUEUES": ["default"]},
         "mails": {"BACKEND": OURS, "QUEUES": ["emails"], "OPTIONS": {"MAX_ATTEMPTS": 1}},
@@ -239,7 +243,8 @@ def test_two_backends_may_share_a_database_and_a_worker_keeps_to_its_own_queues_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_another_backend_may_be_the_default_report_139(settings) -> None:
+def test_another_backend_may_be_the_default(settings) -> None:
+    """Report 139."""
     settings.TASKS = {"default": {"BACKEND": IMMEDIATE}, "pg": {"BACKEND": OURS}}
     assert shout.enqueue("now").return_value == "NOW"
     later = shout.using(backend="pg").enqueue("later")
@@ -270,7 +275,8 @@ def routed(settings) -> Iterator[None]:
 
 
 @pytest.mark.django_db(databases=["default", "other"], transaction=True)
-def test_a_router_sends_everything_to_the_other_database_report_117(routed) -> None:
+def test_a_router_sends_everything_to_the_other_database(routed) -> None:
+    """Report 117."""
     result = shout.using(unique_key="k", run_after=timedelta(hours=-1)).enqueue("there")
     assert shout.using(unique_key="k").enqueue("again").id == result.id
     assert Job.objects.using("default").count() == 0
@@ -281,7 +287,8 @@ def test_a_router_sends_everything_to_the_other_database_report_117(routed) -> N
 
 
 @pytest.mark.django_db(databases=["default", "other"])
-def test_the_leases_follow_the_router_too_report_117(routed) -> None:
+def test_the_leases_follow_the_router_too(routed) -> None:
+    """Report 117."""
     shout.enqueue("there")
     (lease,) = claim(worker="w-1")
     complete(lease, "done")

@@ -26,7 +26,8 @@ def ours() -> list[checks.CheckMessage]:
     return [message for message in checks.run_checks() if (message.id or "").startswith("django_pgqueue.")]
 
 
-def test_the_test_projects_settings_are_clean_and_no_query_is_made_report_104() -> None:
+def test_the_test_projects_settings_are_clean_and_no_query_is_made() -> None:
+    """Report 104."""
     assert ours() == []
     call_command("check")
 
@@ -44,9 +45,10 @@ def test_the_test_projects_settings_are_clean_and_no_query_is_made_report_104() 
         ({"QUEUES": "default"}, "E004", "QUEUES'] must be a list of names"),
     ],
 )
-def test_a_wrong_setting_is_one_error_with_a_hint_reports_16_26(
+def test_a_wrong_setting_is_one_error_with_a_hint(
     settings, params: dict[str, Any], message_id: str, text: str
 ) -> None:
+    """Reports 16 and 26."""
     settings.TASKS = {"default": {"BACKEND": OURS, **params}}
     (message,) = ours()
     assert isinstance(message, checks.Error) and message.hint
@@ -73,7 +75,8 @@ def test_a_database_that_is_not_postgresql_is_an_error(settings) -> None:
     assert "DATABASES['other'], which is not PostgreSQL" in message.msg
 
 
-def test_backends_that_share_a_queue_in_one_database_are_an_error_report_139(settings) -> None:
+def test_backends_that_share_a_queue_in_one_database_are_an_error(settings) -> None:
+    """Report 139."""
     settings.TASKS = {
         "default": {"BACKEND": OURS, "QUEUES": ["default", "emails"]},
         "slow": {"BACKEND": OURS, "QUEUES": ["emails", "reports"]},
@@ -83,7 +86,8 @@ def test_backends_that_share_a_queue_in_one_database_are_an_error_report_139(set
     assert "'default' and 'slow' in TASKS share the queue 'emails'" in message.msg
 
 
-def test_backends_on_other_databases_or_queues_share_nothing_report_139(settings) -> None:
+def test_backends_on_other_databases_or_queues_share_nothing(settings) -> None:
+    """Report 139."""
     settings.TASKS = {
         "default": {"BACKEND": OURS, "QUEUES": ["default"]},
         "far": {"BACKEND": OURS, "QUEUES": ["default"], "OPTIONS": {"DATABASE": "other"}},

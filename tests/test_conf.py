@@ -81,21 +81,24 @@ def test_a_value_in_its_domain_is_taken(raw: dict[str, Any]) -> None:
         (None, "must be a dict, not None"),
     ],
 )
-def test_a_value_out_of_its_domain_is_refused_and_named_report_159(raw: Any, message: str) -> None:
+def test_a_value_out_of_its_domain_is_refused_and_named(raw: Any, message: str) -> None:
+    """Report 159."""
     with pytest.raises(ImproperlyConfigured, match=message) as error:
         read_options("pg", raw)
     assert str(error.value).startswith("TASKS['pg']['OPTIONS']")
 
 
 @pytest.mark.parametrize("beat", [16, 30, 31, 3600])
-def test_a_heartbeat_that_could_lose_a_healthy_lease_is_refused_reports_16_26(beat: int) -> None:
+def test_a_heartbeat_that_could_lose_a_healthy_lease_is_refused(beat: int) -> None:
+    """Reports 16 and 26."""
     with pytest.raises(ImproperlyConfigured, match="HEARTBEAT .* must be at most half of LEASE"):
         Options(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=beat))
     with pytest.raises(ImproperlyConfigured, match="HEARTBEAT"):
         read_options("default", {"HEARTBEAT": timedelta(seconds=beat)})
 
 
-def test_the_heartbeat_follows_the_lease_report_16() -> None:
+def test_the_heartbeat_follows_the_lease() -> None:
+    """Report 16."""
     assert Options(lease=timedelta(seconds=3)).beat == SECOND
     assert Options(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=15)).beat == timedelta(seconds=15)
 

@@ -31,7 +31,7 @@ def backend(**options):
     ],
 )
 def test_the_admin_and_the_functions_find_the_queue(settings, tasks, routers, expected):
-    """114, 117: the DATABASE option if all backends agree on it, else the routers."""
+    """The DATABASE option if all backends agree on it, else the routers. Reports 114 and 117."""
     settings.TASKS = tasks
     settings.DATABASE_ROUTERS = routers
     assert queue_database() == expected

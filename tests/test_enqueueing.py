@@ -80,7 +80,8 @@ def seen_elsewhere() -> int:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_is_invisible_until_the_caller_commits_report_93() -> None:
+def test_a_job_is_invisible_until_the_caller_commits() -> None:
+    """Report 93."""
     with transaction.atomic():
         order = new_order("A-1")
         result = write_to.enqueue(order.number)
@@ -97,7 +98,8 @@ def test_a_job_is_invisible_until_the_caller_commits_report_93() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_is_gone_when_the_caller_rolls_back_report_93() -> None:
+def test_a_job_is_gone_when_the_caller_rolls_back() -> None:
+    """Reports 28 and 93."""
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         keep.enqueue()
         raise ZeroDivisionError
@@ -105,7 +107,8 @@ def test_a_job_is_gone_when_the_caller_rolls_back_report_93() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_is_gone_when_a_savepoint_rolls_back_and_the_others_stay_report_93() -> None:
+def test_a_job_is_gone_when_a_savepoint_rolls_back_and_the_others_stay() -> None:
+    """Report 93."""
     with transaction.atomic():
         outer = keep.enqueue("outer")
         with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -116,9 +119,10 @@ def test_a_job_is_gone_when_a_savepoint_rolls_back_and_the_others_stay_report_93
 
 
 class EnqueueingInsideATestCase(TestCase):
-    """A TestCase never commits (reports 94)."""
+    """A TestCase never commits."""
 
-    def test_a_test_case_sees_its_jobs_at_once_report_94(self) -> None:
+    def test_a_test_case_sees_its_jobs_at_once(self) -> None:
+        """Report 94."""
         result = keep.enqueue(1)
         assert Job.objects.get().pk == int(result.id)
         result.refresh()
@@ -133,7 +137,9 @@ class EnqueueingInsideATestCase(TestCase):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_enqueueing_from_async_code_works_report_100() -> None:
+def test_enqueueing_from_async_code_works() -> None:
+    """Report 100."""
+
     async def view() -> str:
         return (await keep.aenqueue(1, two=[2])).id
 
@@ -142,7 +148,9 @@ def test_enqueueing_from_async_code_works_report_100() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_transaction_around_an_async_enqueue_is_kept_report_100() -> None:
+def test_the_transaction_around_an_async_enqueue_is_kept() -> None:
+    """Report 100."""
+
     def in_transaction() -> int:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             result = async_to_sync(keep.aenqueue)("inside")
@@ -274,9 +282,10 @@ NEVER_STORED = [
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("args", "kwargs", "message"), NEVER_STORED)
-def test_an_argument_that_cannot_be_stored_is_refused_before_any_sql_reports_31_32_101_154(
+def test_an_argument_that_cannot_be_stored_is_refused_before_any_sql(
     args: list[object], kwargs: dict[str, object], message: str
 ) -> None:
+    """Reports 31, 32, 101 and 154."""
     with transaction.atomic():
         new_order("before")
         with CaptureQueriesContext(connection) as queries, pytest.raises(InvalidPayload, match=message) as e:
@@ -295,7 +304,8 @@ def test_an_argument_that_refers_to_itself_is_refused() -> None:
 
 
 @pytest.mark.django_db
-def test_a_payload_of_the_largest_size_is_taken_whatever_notify_allows_report_149() -> None:
+def test_a_payload_of_the_largest_size_is_taken_whatever_notify_allows() -> None:
+    """Report 149."""
     room = MAX_PAYLOAD_BYTES - len(json.dumps({"args": [""], "kwargs": {}}, separators=(",", ":")))
     result = keep.using(queue_name="receipts").enqueue("x" * room)
     assert len(Job.objects.get(pk=result.id).payload["args"][0]) == room
@@ -319,7 +329,8 @@ ROUND_TRIPS = [
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("text", ROUND_TRIPS)
-def test_every_other_text_reaches_the_task_as_it_was_reports_101_154(text: str) -> None:
+def test_every_other_text_reaches_the_task_as_it_was(text: str) -> None:
+    """Reports 101 and 154."""
     keep.enqueue(text, {text: [text]}, **{text: text})
     (lease,) = claim(worker=WORKER)
     assert lease.arguments() == ([text, {text: [text]}], {text: text})
@@ -327,7 +338,8 @@ def test_every_other_text_reaches_the_task_as_it_was_reports_101_154(text: str) 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("number", [0, -1, 2**63, 10**40, 1.0, 0.1, 1e15, 1e16, 1e23, -1.5e300, 5e-324, 1e-7])
-def test_every_number_keeps_its_value_and_its_type_report_101(number: float) -> None:
+def test_every_number_keeps_its_value_and_its_type(number: float) -> None:
+    """Report 101."""
     keep.enqueue(number, n=[number])
     (lease,) = claim(worker=WORKER)
     (args, kwargs) = lease.arguments()
@@ -372,16 +384,18 @@ def test_what_is_accepted_round_trips_exactly(args: list[object], kwargs: dict[s
         lambda: keep.using(queue_name="q\x00"),
     ],
 )
-def test_names_that_a_column_or_an_index_cannot_hold_are_refused_before_sql_reports_99_131_149(
+def test_names_that_a_column_or_an_index_cannot_hold_are_refused_before_sql(
     change: Callable[[], object], settings
 ) -> None:
+    """Reports 99, 131 and 149."""
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": []}}
     with pytest.raises(InvalidTask, match="unique_key|queue_name"):  # without database access: no SQL at all
         change()
 
 
 @pytest.mark.django_db
-def test_the_longest_names_are_taken_reports_131_149(settings) -> None:
+def test_the_longest_names_are_taken(settings) -> None:
+    """Reports 131 and 149."""
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": []}}
     key, queue = "ключ😀-" * 42, "очередь😀-" * 11
     result = keep.using(unique_key=key, queue_name=queue).enqueue()

@@ -29,7 +29,8 @@ def new_order(number: str) -> Order:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_duplicate_enqueue_returns_the_existing_job_and_the_caller_commits_report_95() -> None:
+def test_a_duplicate_enqueue_returns_the_existing_job_and_the_caller_commits() -> None:
+    """Report 95."""
     first = keep.using(unique_key="k", run_after=timedelta(hours=1)).enqueue("first")
     with transaction.atomic():
         new_order("A")
@@ -78,7 +79,8 @@ def test_the_key_is_held_while_the_job_lives_and_free_when_it_has_ended() -> Non
 
 
 @pytest.mark.django_db
-def test_no_key_is_no_key_report_99() -> None:
+def test_no_key_is_no_key() -> None:
+    """Report 99."""
     for _ in range(3):
         keep.enqueue()
         keep.using(unique_key=None).enqueue()

@@ -103,14 +103,16 @@ def test_what_is_rolled_back_sends_no_hint(sent, heard):
     assert len(sent) == 1
 
 
-def test_149_no_hint_carries_a_payload_however_large_the_job(sent):
+def test_no_hint_carries_a_payload_however_large_the_job(sent):
+    """Report 149."""
     nothing.enqueue("x" * 1_000_000)
     nothing.using(queue_name="reports").enqueue("ж" * 10_000)
     assert sent == [(f"NOTIFY {READY}", False)]
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_149_a_hint_that_fails_fails_no_enqueue(inside, caplog):
+def test_a_hint_that_fails_fails_no_enqueue(inside, caplog):
+    """Report 149."""
     tried = []
 
     def refuse(execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: Any) -> Any:
@@ -197,7 +199,7 @@ def test_without_listen_nothing_is_sent(sent, settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_with_autocommit_off_a_job_is_enqueued_and_the_callers_commit_decides() -> None:
-    """93: Django knows of no commit there, so no hint is sent; polling finds the job."""
+    """Django knows of no commit there, so no hint is sent; polling finds the job. Report 93."""
     connection.set_autocommit(False)
     try:
         nothing.enqueue()

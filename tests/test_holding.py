@@ -17,7 +17,7 @@ def nothing() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_inside_its_own_completion_can_still_be_overdue() -> None:
-    """135: the body of a transactional task is inside it."""
+    """The body of a transactional task is inside it. Report 135."""
     from django_pgqueue.context.fence import completing
 
     nothing.enqueue()

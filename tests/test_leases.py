@@ -45,7 +45,7 @@ def locked_ids():
 
 
 def test_a_higher_priority_is_claimed_first_and_equal_ones_by_id():
-    """122: higher first, as in django.tasks."""
+    """Higher first, as in django.tasks. Report 122."""
     low, middle, high, later_high = (new_job(priority=priority) for priority in (-100, 0, 100, 100))
     assert [claim_one().job_id for _ in range(4)] == [high, later_high, middle, low]
 
@@ -69,7 +69,7 @@ def test_only_ready_jobs_of_the_queues_asked_for_are_claimed():
 
 
 def test_no_queue_named_takes_nothing_and_none_takes_every_queue():
-    """124: an empty list is never "all" by accident."""
+    """An empty list is never "all" by accident. Report 124."""
     a, b = new_job(queue="a"), new_job(queue="b")
     assert claimed_ids(queues=[], limit=10) == []
     assert claimed_ids(limit=0) == []
@@ -80,7 +80,7 @@ def test_no_queue_named_takes_nothing_and_none_takes_every_queue():
     "name", ["a,b", "%", "_", "*", "queue with 'quotes'", 'a"b', "файл", "{x}", "%s", "x" * 100]
 )
 def test_a_queue_of_any_name_is_itself_and_no_pattern(name):
-    """124: neither LIKE nor array syntax nor formatting touches a name."""
+    """Neither LIKE nor array syntax nor formatting touches a name. Report 124."""
     new_job(queue="other")
     job_id = new_job(queue=name)
     assert set(leases.ready_queues(using="default")) == {"other", name}
@@ -133,7 +133,7 @@ def test_the_limit_holds_under_stale_statistics_where_a_plain_subquery_takes_far
 
 
 def test_a_reclaim_takes_expired_jobs_of_its_queues_and_not_of_excluded_ones():
-    """124: exclusion holds for expired jobs too."""
+    """Exclusion holds for expired jobs too. Report 124."""
     ids = {queue: new_job(queue=queue) for queue in "abc"}
     leases.claim(worker="A", limit=3)
     expire(*ids.values())
@@ -144,7 +144,10 @@ def test_a_reclaim_takes_expired_jobs_of_its_queues_and_not_of_excluded_ones():
 
 
 def test_a_reclaim_passes_over_rows_that_need_nothing():
-    """9: long healthy jobs, spent ones and ones to be cancelled in front do not hide an orphan behind."""
+    """Long healthy jobs, spent ones and ones to be cancelled in front do not hide an orphan behind.
+
+    Report 9.
+    """
     healthy, spent, stopping = new_jobs(50), new_jobs(50, max_attempts=1), new_jobs(50)
     orphan = new_job()
     assert len(leases.claim(worker="A", limit=151)) == 151
@@ -156,7 +159,10 @@ def test_a_reclaim_passes_over_rows_that_need_nothing():
 
 
 def test_a_reclaim_needs_neither_a_worker_row_nor_any_other_table():
-    """1, 2, 5, 13: recovery depends on the job's own lease only, and other orphans occupy nothing."""
+    """Recovery depends on the job's own lease only, and other orphans occupy nothing.
+
+    Reports 1, 2, 5 and 13.
+    """
     orphans = new_jobs(20)
     leases.claim(worker="same name", limit=20)
     expire(*orphans)
@@ -165,7 +171,7 @@ def test_a_reclaim_needs_neither_a_worker_row_nor_any_other_table():
 
 
 def test_a_heartbeat_of_a_worker_with_the_same_name_does_not_keep_an_old_process_s_lease_alive():
-    """2: renewals name (job, generation) pairs, never a worker."""
+    """Renewals name (job, generation) pairs, never a worker. Report 2."""
     old, own = new_job(), new_job()
     claim_one("same name")
     lease = claim_one("same name")
@@ -176,7 +182,7 @@ def test_a_heartbeat_of_a_worker_with_the_same_name_does_not_keep_an_old_process
 
 
 def test_a_lease_setting_of_one_worker_does_not_judge_the_rows_of_another():
-    """136: the deadline is stored in the row by the claimer."""
+    """The deadline is stored in the row by the claimer. Report 136."""
     new_job()
     claim_one("A", lease=timedelta(seconds=60))
     assert leases.reclaim(worker="B", lease=timedelta(milliseconds=1)) == []
@@ -191,7 +197,7 @@ def test_an_expired_job_is_claimed_by_a_reclaim_only():
 
 
 def test_a_row_at_the_last_generation_is_left_alone_and_stops_no_other():
-    """160: an overflow in one row cannot stop the others."""
+    """An overflow in one row cannot stop the others. Report 160."""
     last = new_job(priority=100, generation=LAST_GENERATION)
     last_but_one = new_job(priority=100, generation=LAST_GENERATION - 1)
     usual = new_job()
@@ -211,7 +217,7 @@ def claim_again(job_id):
 
 
 def test_an_expired_row_at_the_last_generation_ends_instead_of_running_for_ever():
-    """46, 160: no row is both unfinished and never again claimable."""
+    """No row is both unfinished and never again claimable. Reports 46 and 160."""
     job_id = new_job(generation=LAST_GENERATION - 1, max_attempts=5)
     claim_one()
     expire(job_id)
@@ -221,7 +227,7 @@ def test_an_expired_row_at_the_last_generation_ends_instead_of_running_for_ever(
 
 
 def test_attempts_at_the_edge_of_their_type_stop_no_other_row():
-    """44, 160: the last start is counted, not overflown; the next failure ends the job."""
+    """The last start is counted, not overflown; the next failure ends the job. Reports 44 and 160."""
     edge = new_job(attempts=LAST_INTEGER - 1, max_attempts=LAST_INTEGER, priority=100)
     usual = new_job()
     held = leases.claim(worker="A", limit=2)
@@ -231,7 +237,7 @@ def test_attempts_at_the_edge_of_their_type_stop_no_other_row():
 
 
 def test_ids_and_generations_past_32_bits_work():
-    """78, 160."""
+    """Reports 78 and 160."""
     job_id = new_job(id=2**31 + 5, generation=2**40)
     lease = claim_one()
     assert lease.key == (job_id, 2**40 + 1)
@@ -268,7 +274,10 @@ def lease():
 
 
 def test_a_reclaim_records_the_lost_attempt(lease):
-    """14, 41: a lost lease is one used attempt; its failure names the lost worker and generation."""
+    """A lost lease is one used attempt; its failure names the lost worker and generation.
+
+    Reports 14 and 41.
+    """
     lost_until = row(lease.job_id)
     reclaimed(lease, "B")
     failure = Failure.objects.get()
@@ -311,7 +320,8 @@ def test_a_claim_whose_reply_was_lost_is_known_by_the_workers_id(at: str) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_at_the_edge_of_its_counters_stops_no_other_job_report_160() -> None:
+def test_a_row_at_the_edge_of_its_counters_stops_no_other_job() -> None:
+    """Report 160."""
     good = succeed.enqueue("good")
     columns: list[dict[str, Any]] = [
         {"generation": 2**63 - 1},
@@ -332,7 +342,8 @@ def test_a_row_at_the_edge_of_its_counters_stops_no_other_job_report_160() -> No
 
 
 @pytest.mark.django_db
-def test_ids_and_generations_are_64_bits_wide_report_160() -> None:
+def test_ids_and_generations_are_64_bits_wide() -> None:
+    """Report 160."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_name, column_name FROM information_schema.columns"

@@ -27,7 +27,8 @@ def migration_names() -> list[str]:
     return sorted(path.stem for path in folder.glob("[0-9]*.py"))
 
 
-def test_every_migration_imports_without_a_warning_report_121() -> None:
+def test_every_migration_imports_without_a_warning() -> None:
+    """Report 121."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name in migration_names():
@@ -40,7 +41,8 @@ def test_every_migration_imports_without_a_warning_report_121() -> None:
         }
 
 
-def test_every_migration_can_be_reversed_and_names_no_schema_report_118() -> None:
+def test_every_migration_can_be_reversed_and_names_no_schema() -> None:
+    """Report 118."""
     loader = MigrationLoader(None)
     for name in migration_names():
         migration = loader.get_migration("django_pgqueue", name)
@@ -146,9 +148,10 @@ def tables(alias):
 """
 
 
-def test_migrating_another_database_both_ways_twice_touches_only_that_one_report_116(
+def test_migrating_another_database_both_ways_twice_touches_only_that_one(
     project: Project,
 ) -> None:
+    """Report 116."""
     code = SHOW + (
         "seen = []\n"
         "for _ in range(2):\n"
@@ -208,7 +211,8 @@ def shout(text):
 """
 
 
-def test_a_router_may_send_the_whole_app_to_another_database_reports_116_117(project: Project) -> None:
+def test_a_router_may_send_the_whole_app_to_another_database(project: Project) -> None:
+    """Reports 116 and 117."""
     project.add("own_router.py", ROUTER)
     project.add("own_tasks.py", OWN_TASKS)
     code = SHOW + (
@@ -222,9 +226,10 @@ def test_a_router_may_send_the_whole_app_to_another_database_reports_116_117(pro
     assert found == [[], sorted(TABLES), 1]
 
 
-def test_the_queue_may_live_in_a_schema_of_its_own_without_access_to_public_report_118(
+def test_the_queue_may_live_in_a_schema_of_its_own_without_access_to_public(
     project: Project, server: Server
 ) -> None:
+    """Report 118."""
     role = f"pgqueue_role_{os.getpid()}"
     url = url_with(project.url, database=server.name, user=role, options="-c search_path=app_queue")
     project.add("own_tasks.py", OWN_TASKS)
@@ -271,7 +276,8 @@ class UuidAutoField(models.AutoField):
         "own_fields.UuidAutoField",
     ],
 )
-def test_no_default_auto_field_makes_a_migration_report_120(project: Project, field: str) -> None:
+def test_no_default_auto_field_makes_a_migration(project: Project, field: str) -> None:
+    """Report 120."""
     project.add("own_fields.py", UUID_FIELD)
     code = (
         "call_command('makemigrations', 'django_pgqueue', check_changes=True, dry_run=True, verbosity=0)\n"
@@ -297,12 +303,14 @@ for name in names:
 """
 
 
-def test_importing_everything_and_the_checks_make_no_query_report_104(project: Project) -> None:
+def test_importing_everything_and_the_checks_make_no_query(project: Project) -> None:
+    """Report 104."""
     code = f"{IMPORT_ALL}\nimport testproject.shop.tasks\ncall_command('check', verbosity=0)\nprint(len(names) > 40)"
     assert project.run(code, before=NO_QUERY) == "True"
 
 
-def test_commands_work_on_a_fresh_database_with_tasks_imported_report_104(project: Project) -> None:
+def test_commands_work_on_a_fresh_database_with_tasks_imported(project: Project) -> None:
+    """Report 104."""
     project.add("own_tasks.py", OWN_TASKS)
     code = (
         "import own_tasks, testproject.shop.tasks\n"
@@ -318,7 +326,8 @@ def test_commands_work_on_a_fresh_database_with_tasks_imported_report_104(projec
     assert project.run(code, STATIC_ROOT="'static-root'") == "done"
 
 
-def test_commands_that_need_no_database_work_without_one_report_104(project: Project) -> None:
+def test_commands_that_need_no_database_work_without_one(project: Project) -> None:
+    """Report 104."""
     code = (
         "import warnings\n"
         "import testproject.shop.tasks\n"
@@ -333,7 +342,8 @@ def test_commands_that_need_no_database_work_without_one_report_104(project: Pro
     assert project.run(code, url=nowhere, STATIC_ROOT="'static-root'") == "done"
 
 
-def test_a_worker_without_its_tables_says_what_to_do_report_104(project: Project) -> None:
+def test_a_worker_without_its_tables_says_what_to_do(project: Project) -> None:
+    """Report 104."""
     code = (
         "from django.core.management import CommandError\n"
         "try:\n"

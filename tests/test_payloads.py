@@ -73,7 +73,7 @@ def through_postgres(text):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", UNSTORABLE_TEXTS, ids=ascii)
 def test_text_that_postgresql_cannot_hold_is_refused_naming_where_it_stands(place, text):
-    """31, 154: NUL and lone surrogates, in values and in keys, before any SQL."""
+    """NUL and lone surrogates, in values and in keys, before any SQL. Reports 31 and 154."""
     build, named = PLACES[place]
     with pytest.raises(InvalidPayload, match=f"{named}.* {UNSTORABLE_TEXTS[text]}") as refused:
         encode_payload(*build(text))
@@ -84,14 +84,14 @@ def test_text_that_postgresql_cannot_hold_is_refused_naming_where_it_stands(plac
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", STORABLE_TEXTS, ids=ascii)
 def test_every_other_text_comes_back_as_it_was(place, text):
-    """154: the literal six characters, paired surrogates and control characters are ordinary text."""
+    """The literal six characters, paired surrogates and control characters are ordinary text. Report 154."""
     args, kwargs = PLACES[place][0](text)
     assert decode_payload(through_postgres(encode_payload(args, kwargs))) == (list(args), kwargs)
 
 
 @pytest.mark.django_db
 def test_a_refusal_leaves_the_caller_s_transaction_usable():
-    """31: the error comes before any SQL."""
+    """The error comes before any SQL. Report 31."""
     with transaction.atomic():
         with pytest.raises(InvalidPayload):
             encode_payload([NUL], {})
@@ -126,7 +126,7 @@ REFUSED_VALUES = [
 
 @pytest.mark.parametrize("value", REFUSED_VALUES, ids=lambda value: type(value).__name__)
 def test_a_type_that_json_does_not_have_is_refused_naming_place_and_type(value):
-    """101: never a silent change of type; a tuple would come back as a list."""
+    """Never a silent change of type; a tuple would come back as a list. Report 101."""
     named = f"{type(value).__module__}.{type(value).__qualname__}"
     for args, kwargs, place in (
         ([value], {}, "args[0]"),
@@ -140,14 +140,14 @@ def test_a_type_that_json_does_not_have_is_refused_naming_place_and_type(value):
 
 @pytest.mark.parametrize("key", [1, 1.5, None, True, uuid.UUID(int=1), ("a",), b"k"], ids=repr)
 def test_a_key_that_json_would_turn_into_text_is_refused(key):
-    """101: as a dict key too."""
+    """As a dict key too. Report 101."""
     with pytest.raises(InvalidPayload, match=r"args\[0\] has the key .* JSON keys are str"):
         encode_payload([{key: 1}], {})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_does_not_have_are_refused(number):
-    """32: Python writes them, PostgreSQL refuses them."""
+    """Python writes them, PostgreSQL refuses them. Report 32."""
     with pytest.raises(InvalidPayload, match=r"args\[0\]\['x'\] is (nan|inf|-inf), which JSON cannot hold"):
         encode_payload([{"x": number}], {})
     with pytest.raises(InvalidPayload, match="the return value"):
@@ -206,7 +206,7 @@ def test_nesting_is_bounded_and_what_is_allowed_can_be_stored(kind):
 
 
 def test_a_structure_that_contains_itself_is_refused():
-    """33."""
+    """Report 33."""
     circle = []
     circle.append(circle)
     with pytest.raises(InvalidPayload):
@@ -216,7 +216,7 @@ def test_a_structure_that_contains_itself_is_refused():
 
 
 def test_the_size_is_bounded_in_bytes_not_in_characters():
-    """149: a stated limit with a clear error."""
+    """A stated limit with a clear error. Report 149."""
     assert len(encode_payload(["x" * (MAX_PAYLOAD_BYTES - 100)], {})) < MAX_PAYLOAD_BYTES
     for text in ("x" * MAX_PAYLOAD_BYTES, "é" * (MAX_PAYLOAD_BYTES // 2), "🙂" * (MAX_PAYLOAD_BYTES // 4)):
         with pytest.raises(InvalidPayload, match=f"more than {MAX_PAYLOAD_BYTES}; pass a reference"):
@@ -237,7 +237,7 @@ def test_a_return_value_may_hold_tuples_and_none_is_no_result():
     ids=["set", "bytes", "object", "NUL", "NUL key", "surrogate", "Decimal"],
 )
 def test_a_return_value_that_cannot_be_stored_is_refused_as_one(value):
-    """29, 32: the worker then records a failure; the job never stays running."""
+    """The worker then records a failure; the job never stays running. Reports 29 and 32."""
     with pytest.raises(InvalidPayload, match="the return value"):
         encode_result(value)
 
@@ -299,7 +299,7 @@ def test_a_payload_without_one_of_its_parts_has_no_such_arguments(text):
 
 
 def test_text_that_only_looks_special_is_text():
-    """153: a SafeString is stored as the text it is."""
+    """A SafeString is stored as the text it is. Report 153."""
     assert decode_payload(encode_payload([SafeString("<b>")], {})) == (["<b>"], {})
 
 
@@ -435,7 +435,7 @@ OUTRAGES = {
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("outrage", OUTRAGES)
 def test_whatever_a_job_raises_is_rendered_in_bounds_and_stored(outrage):
-    """29, 30, 33, 34, 39: rendering never raises, and PostgreSQL takes the whole of it."""
+    """Rendering never raises, and PostgreSQL takes the whole of it. Reports 29, 30, 33, 34 and 39."""
     error = OUTRAGES[outrage]()
     text = render_exception(error)
     assert len(text.exception_class) <= 600
@@ -463,7 +463,7 @@ def test_a_rendering_says_what_was_raised_and_where():
 
 
 def test_a_rendering_shows_no_local_variables():
-    """127: tracebacks do not dump locals."""
+    """Tracebacks do not dump locals. Report 127."""
     try:
         secret = "hunter2-marker"
         raise ValueError(len(secret))
@@ -486,12 +486,12 @@ def test_a_rendering_shows_no_local_variables():
     ids=ascii,
 )
 def test_exactly_nul_and_lone_surrogates_are_replaced_visibly(text, stored):
-    """29, 154."""
+    """Reports 29 and 154."""
     assert storable(text, 100) == stored
 
 
 def test_a_long_text_is_cut_in_the_middle_and_says_so():
-    """34: both its ends tell most."""
+    """Both its ends tell most. Report 34."""
     cut = storable(f"begin{'x' * 10_000}end", 100)
     assert cut.startswith("begin")
     assert cut.endswith("end")

@@ -276,7 +276,10 @@ def test_a_refused_write_leaves_the_caller_s_transaction_usable_and_on_its_own_c
 
 
 def test_a_refusal_is_told_once_to_receivers_and_to_the_log_without_a_payload(lease, caplog):
-    """127: the log knows the job by its number only. 138: a receiver that raises changes nothing."""
+    """The log knows the job by its number only, and a receiver that raises changes nothing.
+
+    Reports 127 and 138.
+    """
     Job.objects.update(payload={"args": ["hunter2-marker"], "kwargs": {}})
     told = []
 
@@ -353,7 +356,7 @@ def nothing() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_rolled_back_caller_leaves_a_refusal_on_record() -> None:
-    """27: the ledger is written in a transaction of its own."""
+    """The ledger is written in a transaction of its own. Report 27."""
     nothing.enqueue()
     first = claim_one()
     Job.objects.update(lease_until="2020-01-01T00:00:00Z")

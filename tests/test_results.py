@@ -154,7 +154,8 @@ def row(**columns: Any) -> TaskResult:
         "x" * 500,
     ],
 )
-def test_the_result_of_a_task_whose_code_is_gone_is_readable_report_103(path: str) -> None:
+def test_the_result_of_a_task_whose_code_is_gone_is_readable(path: str) -> None:
+    """Report 103."""
     result = row(task=path)
     assert result.status == TaskResultStatus.READY
     assert result.task.name == path.rpartition(".")[2]
@@ -182,7 +183,8 @@ def test_the_result_of_a_job_whose_queue_is_gone_is_readable() -> None:
 
 
 @pytest.mark.django_db
-def test_the_result_of_a_job_whose_backend_is_gone_is_readable_report_139() -> None:
+def test_the_result_of_a_job_whose_backend_is_gone_is_readable() -> None:
+    """Report 139."""
     assert row(backend="gone").backend == "gone"
 
 
@@ -202,7 +204,8 @@ def test_the_result_of_a_job_with_another_payload_is_readable(payload: Any) -> N
 
 
 @pytest.mark.django_db
-def test_a_state_of_a_newer_version_counts_as_not_finished_report_137() -> None:
+def test_a_state_of_a_newer_version_counts_as_not_finished() -> None:
+    """Report 137."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_pgqueue_job DROP CONSTRAINT pgqueue_job_state")
     result = row(state="paused")
@@ -211,7 +214,8 @@ def test_a_state_of_a_newer_version_counts_as_not_finished_report_137() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_old_jobs_run_and_rows_of_a_newer_version_are_left_alone_report_137() -> None:
+def test_old_jobs_run_and_rows_of_a_newer_version_are_left_alone() -> None:
+    """Report 137."""
     with connection.cursor() as cursor:
         cursor.execute(
             "ALTER TABLE django_pgqueue_job ADD COLUMN colour text NOT NULL DEFAULT 'red',"

@@ -27,13 +27,13 @@ def test_the_wait_doubles_until_its_cap():
 @pytest.mark.parametrize("attempt", [64, 1024, 1025, 5000, 10**6, 2**31 - 1, 2**63])
 @pytest.mark.parametrize("factor", [2, 2.0, 1.5, 10**300])
 def test_any_number_of_attempts_waits_the_cap_and_never_overflows(attempt, factor):
-    """44: unbounded powers overflowed the date or the float, in the error path, for ever."""
+    """Unbounded powers overflowed the date or the float, in the error path, for ever. Report 44."""
     assert Backoff(cap=timedelta(minutes=7), factor=factor, jitter=0).delay(attempt) == timedelta(minutes=7)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 1024, 5000, 2**31])
 def test_a_base_of_zero_is_no_wait_at_any_attempt(attempt):
-    """44."""
+    """Report 44."""
     assert Backoff(base=timedelta(0)).delay(attempt) == timedelta(0)
 
 
@@ -66,7 +66,10 @@ def test_a_factor_of_one_is_a_constant_wait(attempt):
     ids=str,
 )
 def test_a_policy_that_could_give_a_negative_or_endless_wait_is_refused(wrong):
-    """44: negative, infinite and undefined numbers, when the policy is written, not when a job fails."""
+    """Negative, infinite and undefined numbers, when the policy is written, not when a job fails.
+
+    Report 44.
+    """
     with pytest.raises(ValueError, match="Backoff"):
         Backoff(**wrong)
 
@@ -82,7 +85,7 @@ def test_the_wait_is_never_negative_and_never_above_the_cap(jitter, attempt):
 
 
 def test_a_thousand_jobs_that_fail_together_do_not_return_together():
-    """48: spread over the jitter's share of the wait, and capped."""
+    """Spread over the jitter's share of the wait, and capped. Report 48."""
     policy = Backoff(base=timedelta(minutes=1), cap=timedelta(minutes=10), jitter=0.5)
     for attempt in (1, 4, 50):
         full = policy.delay(attempt, chance=lambda: 0.0)
@@ -96,14 +99,14 @@ def test_a_thousand_jobs_that_fail_together_do_not_return_together():
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 3])
 def test_the_last_attempt_is_not_followed_by_another(max_attempts):
-    """42, 43: max_attempts counts all starts, the first included."""
+    """max_attempts counts all starts, the first included. Reports 42 and 43."""
     delays = [decide(STEADY, attempt=n, max_attempts=max_attempts) for n in range(1, max_attempts + 2)]
     assert [delay is not None for delay in delays] == [True] * (max_attempts - 1) + [False] * 2
 
 
 @pytest.mark.parametrize("exception", [DoNotRetry("no"), InvalidPayload("x"), KeyError("k")])
 def test_a_permanent_failure_is_not_retried(exception):
-    """49: by the exception that says so, or by the task's own list."""
+    """By the exception that says so, or by the task's own list. Report 49."""
     assert decide(STEADY, exception=exception, no_retry=(LookupError,)) is None
 
 
@@ -146,7 +149,7 @@ def raises(error):
     ],
 )
 def test_a_policy_that_raises_or_answers_nonsense_gives_the_usual_backoff(policy):
-    """44: the path that records a failure must not fail."""
+    """The path that records a failure must not fail. Report 44."""
     delay = decide(policy, attempt=5000, max_attempts=10**6)
     assert Backoff().cap * (1 - Backoff().jitter) <= delay <= Backoff().cap
 
@@ -161,7 +164,7 @@ def test_a_policy_that_raises_or_answers_nonsense_gives_the_usual_backoff(policy
     ],
 )
 def test_a_callable_s_delay_is_clamped_between_now_and_the_longest(given, used):
-    """44: never in the past, and never past what a date can hold."""
+    """Never in the past, and never past what a date can hold. Report 44."""
     assert decide(lambda attempt, exception: given) == used
 
 

@@ -12,7 +12,7 @@ from django_pgqueue.signals import tell
 
 
 def test_a_receiver_that_leaves_the_process_does_not() -> None:
-    """138."""
+    """Report 138."""
     signal = Signal()
 
     def leave(sender: object, **kwargs: object) -> None:

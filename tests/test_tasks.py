@@ -111,9 +111,8 @@ def test_every_option_in_its_domain_is_taken(options: dict[str, object]) -> None
         ({"unique_key": ""}, "unique_key must be a non-empty string"),
     ],
 )
-def test_an_option_out_of_its_domain_is_refused_and_named_reports_43_131_159(
-    options: dict[str, object], message: str
-) -> None:
+def test_an_option_out_of_its_domain_is_refused_and_named(options: dict[str, object], message: str) -> None:
+    """Reports 43, 131 and 159."""
     with pytest.raises(InvalidTask, match=message):
         task(**options)(nothing)
 
@@ -133,7 +132,9 @@ def test_a_function_that_a_worker_could_not_find_is_refused() -> None:
     assert task(takes_context=True)(with_context).takes_context
 
 
-def test_a_task_path_that_the_column_cannot_hold_is_refused_report_131() -> None:
+def test_a_task_path_that_the_column_cannot_hold_is_refused() -> None:
+    """Report 131."""
+
     def long_name() -> None:
         """Be renamed."""
 
@@ -258,7 +259,8 @@ def test_a_delay_is_refused_where_run_after_is(settings) -> None:
 
 
 @pytest.mark.django_db
-def test_a_task_may_name_another_backend_than_the_default_report_139(settings) -> None:
+def test_a_task_may_name_another_backend_than_the_default(settings) -> None:
+    """Report 139."""
     settings.TASKS = {
         "default": {"BACKEND": f"{DJANGOS}.immediate.ImmediateBackend"},
         "pg": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "emails"]},
@@ -313,7 +315,8 @@ def run_python(code: str, folder: Path, **settings: object) -> str:
     ["", "from django_pgqueue.backend import PgQueueBackend"],
     ids=["by the package", "with the backend imported"],
 )
-def test_a_models_module_of_an_app_listed_before_may_have_tasks_report_143(tmp_path: Path, more: str) -> None:
+def test_a_models_module_of_an_app_listed_before_may_have_tasks(tmp_path: Path, more: str) -> None:
+    """Report 143."""
     store = tmp_path / "store"
     store.mkdir()
     (store / "__init__.py").touch()

@@ -49,7 +49,7 @@ def test_the_owner_s_write_is_accepted_and_leaves_no_rejection(action, lease):
 @every_write
 @pytest.mark.parametrize("move", MOVES)
 def test_a_write_for_a_job_that_has_moved_on_is_refused_and_changes_nothing(action, move, lease):
-    """15, 27, 38: every worker-side write with an old generation."""
+    """Every worker-side write with an old generation. Reports 15, 27 and 38."""
     moved, verdict, state = MOVES[move]
     moved(lease)
     before = list(Job.objects.values()), list(Failure.objects.values())
@@ -113,7 +113,10 @@ def test_a_claim_that_was_never_committed_owns_nothing(lease):
 
 
 def test_a_batch_gives_each_its_own_verdict():
-    """76, 141: one statement for accepted, repeated, superseded, expired, ended and deleted jobs alike."""
+    """One statement for accepted, repeated, superseded, expired, ended and deleted jobs alike.
+
+    Reports 76 and 141.
+    """
     ids = new_jobs(6)
     held = dict(zip(ids, leases.claim(worker="A", limit=6), strict=True))
     good, twice, moved, late, ended, gone = (held[job_id] for job_id in ids)

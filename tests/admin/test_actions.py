@@ -34,7 +34,7 @@ def states(jobs: dict[str, Job]) -> dict[str, str]:
 def test_retry_changes_only_ended_jobs_and_says_why_it_refused_others(
     boss: Client, one_of_each: dict[str, Job], run_action: RunAction
 ) -> None:
-    # field report 157
+    """Report 157."""
     shown = run_action(boss, "retry_jobs", *one_of_each.values())
     assert shown == [
         "Retry: 3 jobs changed: ready.",
@@ -59,7 +59,7 @@ def test_retry_changes_only_ended_jobs_and_says_why_it_refused_others(
 def test_cancel_gives_three_honest_answers(
     boss: Client, one_of_each: dict[str, Job], run_action: RunAction
 ) -> None:
-    # field reports 145, 146
+    """Reports 145 and 146."""
     shown = run_action(boss, "cancel_jobs", *one_of_each.values())
     assert shown == [
         "Cancel: 1 job changed: cancellation requested.",
@@ -75,7 +75,7 @@ def test_cancel_gives_three_honest_answers(
 def test_run_now_is_for_scheduled_jobs(
     boss: Client, one_of_each: dict[str, Job], run_action: RunAction
 ) -> None:
-    # field report 115
+    """Report 115."""
     shown = run_action(boss, "run_jobs_now", *one_of_each.values())
     assert shown[0] == "Run now: 1 job changed: ready."
     assert len(shown) == 6
@@ -131,7 +131,7 @@ def test_a_unique_key_taken_meanwhile_refuses_a_retry(
 def test_a_ticked_job_that_left_the_filter_meanwhile_is_answered_for(
     boss: Client, make_job: MakeJob, run_action: RunAction
 ) -> None:
-    # field report 157
+    """Report 157."""
     job = make_job("running")
     assert run_action(boss, "retry_jobs", job, query="?state=failed") == [
         "Retry: 1 job was refused: the job is running."
@@ -150,7 +150,7 @@ def test_who_did_it_is_in_the_jobs_history(boss: Client, make_job: MakeJob, run_
 def test_retry_of_five_thousand_selected_across_pages(
     boss: Client, many_jobs: Callable[..., None], make_job: MakeJob, run_action: RunAction
 ) -> None:
-    # field report 109
+    """Report 109."""
     many_jobs(5_000)
     running = make_job("running")
     ticked = Job.objects.filter(state="failed").order_by("-pk")[:50]
@@ -177,7 +177,7 @@ def test_select_across_acts_on_no_more_than_the_list_says(
 
 
 def test_an_action_stops_in_time_and_says_how_many_it_did_not_reach(make_job: MakeJob) -> None:
-    # field report 109
+    """Report 109."""
     jobs = [make_job("failed").pk for _ in range(3)]
     tally = operations.apply(operations.RETRY, jobs, longest=timedelta(seconds=-1))
     assert (tally.changed, tally.not_reached) == ([], 3)

@@ -29,7 +29,7 @@ def fill(count: int, make_job: MakeJob) -> None:
 def test_a_list_takes_the_same_number_of_queries_for_any_number_of_rows(
     name: str, boss: Client, make_job: MakeJob
 ) -> None:
-    # field report 108
+    """Report 108."""
     fill(5, make_job)
     few = queries_of(boss, f"{BASE}{name}/")
     fill(60, make_job)
@@ -48,14 +48,14 @@ def test_a_list_takes_the_same_number_of_queries_for_any_number_of_rows(
     ],
 )
 def test_no_list_counts_or_collects_distinct_values(address: str, boss: Client, make_job: MakeJob) -> None:
-    # field report 106
+    """Report 106."""
     fill(60, make_job)
     for statement in queries_of(boss, BASE + address):
         assert not re.match(r"\s*SELECT\s+(COUNT|DISTINCT)\b", statement, re.IGNORECASE), statement
 
 
 def test_the_large_columns_are_not_read_for_a_list(boss: Client, make_job: MakeJob) -> None:
-    # field report 107
+    """Report 107."""
     make_job(payload={"args": ["large"], "kwargs": {}}, result={"large": True})
     for statement in queries_of(boss, JOBS):
         assert not re.search(r'"(payload|result|traceback)"', statement)
@@ -65,7 +65,7 @@ def test_the_large_columns_are_not_read_for_a_list(boss: Client, make_job: MakeJ
 def test_no_address_can_sort_by_a_column_without_an_index(
     order: str, boss: Client, make_job: MakeJob
 ) -> None:
-    # field report 106
+    """Report 106."""
     fill(5, make_job)
     statements = queries_of(boss, f"{JOBS}?o={order}")
     ordered = [re.findall(r'ORDER BY "django_pgqueue_job"\.(\S+ \w+)', statement) for statement in statements]
@@ -106,7 +106,7 @@ def test_older_rows_are_a_link_away(
 def test_a_condition_without_an_index_looks_through_a_bounded_number_of_rows(
     boss: Client, make_job: MakeJob, many_jobs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # field report 106
+    """Report 106."""
     monkeypatch.setattr(changelist, "LOOKED_THROUGH", 20)
     old = make_job("failed", task="old.task")
     waiting = make_job("ready", task="old.task")

@@ -63,7 +63,7 @@ def test_leases_are_judged_by_the_databases_clock(
 
 
 def test_a_state_of_a_newer_version_is_shown_as_it_is(boss: Client, make_job: MakeJob) -> None:
-    # field report 137
+    """Report 137."""
     job = make_job()
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_pgqueue_job DROP CONSTRAINT pgqueue_job_state")

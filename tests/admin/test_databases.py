@@ -28,7 +28,7 @@ class QueueOnOther:
 def test_lists_pages_and_actions_use_the_queues_own_database(
     boss: Client, settings: Any, many_jobs: Callable[..., None], run_action: Callable[..., list[str]]
 ) -> None:
-    # field report 114
+    """Report 114."""
     settings.DATABASE_ROUTERS = [f"{__name__}.QueueOnOther"]
     many_jobs(3, "failed", using="other")
     jobs = list(Job.objects.using("other").order_by("-pk"))

@@ -19,7 +19,7 @@ RunAction = Callable[..., list[str]]
 def test_one_job_is_deleted_with_its_failures_and_keeps_its_rejections(
     boss: Client, make_job: MakeJob
 ) -> None:
-    # field report 113
+    """Report 113."""
     job, other = make_job("failed"), make_job("failed")
     Failure.objects.bulk_create(Failure(job=job, generation=n, kind="error") for n in range(1_200))
     Failure.objects.create(job=other, generation=1, kind="error")
@@ -47,7 +47,7 @@ def test_deleting_a_running_job_is_allowed_and_says_what_it_means(boss: Client, 
 def test_five_thousand_selected_across_pages_are_asked_for_once_and_deleted(
     boss: Client, many_jobs: Callable[..., None], make_job: MakeJob, run_action: RunAction
 ) -> None:
-    # field reports 109, 113
+    """Reports 109 and 113."""
     many_jobs(5_000)
     kept = make_job("done")
     Failure.objects.bulk_create(

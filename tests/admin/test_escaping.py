@@ -49,7 +49,7 @@ def evil_job(make_job: MakeJob) -> Job:
 
 
 def test_data_is_escaped_on_every_page(boss: Client, evil_job: Job) -> None:
-    # field report 153
+    """Report 153."""
     pages = [
         boss.get(address)
         for address in (
@@ -84,7 +84,7 @@ def test_data_is_escaped_on_every_page(boss: Client, evil_job: Job) -> None:
 
 
 def test_a_download_is_never_a_page(boss: Client, evil_job: Job) -> None:
-    # field report 153
+    """Report 153."""
     file = boss.get(f"{JOBS}{evil_job.pk}/download/payload/")
     assert file["Content-Type"] == "application/json"
     assert file["Content-Disposition"].startswith("attachment")
@@ -95,7 +95,7 @@ def test_a_download_is_never_a_page(boss: Client, evil_job: Job) -> None:
 def test_ids_in_addresses_are_digits_in_every_locale(
     language: str, boss: Client, make_job: MakeJob, settings: Any, many_jobs: Callable[..., None]
 ) -> None:
-    # field report 161
+    """Report 161."""
     settings.USE_THOUSAND_SEPARATOR = True
     settings.LANGUAGE_CODE = language
     job = make_job(

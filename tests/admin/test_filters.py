@@ -55,5 +55,5 @@ def test_choosing_a_filter_starts_again_at_the_newest_rows(boss: Client, make_jo
     ["payload__kwargs__password__startswith=h", "task__regex=.*", "failures__message__contains=x", "pk=1"],
 )
 def test_no_lookup_but_the_filters_own_reaches_the_database(lookup: str, boss: Client) -> None:
-    # field report 127: a lookup could guess at a secret that the page hides
+    """A lookup could guess at a secret that the page hides. Report 127."""
     assert boss.get(f"{JOBS}?{lookup}").status_code == 400

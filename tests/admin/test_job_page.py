@@ -45,7 +45,7 @@ STRANGE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", STRANGE)
 def test_list_and_page_open_for_any_row(fields: dict[str, Any], boss: Client, make_job: MakeJob) -> None:
-    # field report 112
+    """Report 112."""
     job = make_job(fields.get("state", "ready"), **{k: v for k, v in fields.items() if k != "state"})
     Failure.objects.create(job=job, generation=9, kind="error")
     Rejection.objects.create(job_id=job.pk, generation=0, action="complete", verdict="missing")
@@ -113,7 +113,7 @@ def test_the_page_takes_the_same_number_of_queries_for_any_history(boss: Client,
 
 
 def test_large_arguments_are_cut_and_can_be_downloaded(boss: Client, make_job: MakeJob) -> None:
-    # field report 107
+    """Report 107."""
     payload = {"args": ["é" * 100_000], "kwargs": {}}
     job = make_job("done", payload=payload, result={"mail": "sent"})
     page = boss.get(f"{JOBS}{job.pk}/change/").content.decode()
@@ -129,7 +129,7 @@ def test_large_arguments_are_cut_and_can_be_downloaded(boss: Client, make_job: M
 def test_very_large_arguments_are_not_even_read(
     boss: Client, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # field report 107
+    """Report 107."""
     monkeypatch.setattr(job_page, "SHOWN_BYTES", 100)
     job = make_job(payload={"args": ["x" * 1000], "kwargs": {}})
     page = boss.get(f"{JOBS}{job.pk}/change/").content.decode()
@@ -148,7 +148,7 @@ def test_an_absent_result_or_job_is_not_found(boss: Client, make_job: MakeJob) -
 
 
 def test_the_pages_have_nothing_to_edit_or_save(boss: Client, make_job: MakeJob) -> None:
-    # field report 110
+    """Report 110."""
     job = make_job("running")
     page = boss.get(f"{JOBS}{job.pk}/change/").content.decode()
     assert 'name="_save"' not in page
@@ -156,5 +156,5 @@ def test_the_pages_have_nothing_to_edit_or_save(boss: Client, make_job: MakeJob)
 
 
 def test_the_priority_says_which_way_it_counts(boss: Client, make_job: MakeJob) -> None:
-    # field report 122
+    """Report 122."""
     assert "higher runs first" in boss.get(f"{JOBS}{make_job().pk}/change/").content.decode()

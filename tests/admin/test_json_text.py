@@ -13,7 +13,7 @@ MakeJob = Callable[..., Job]
 
 
 def test_values_under_secret_names_are_hidden_on_page_and_download(boss: Client, make_job: MakeJob) -> None:
-    # field report 127
+    """Report 127."""
     secrets = {
         "password": "hunter2-marker",
         "API_KEY": "hunter2-marker",
@@ -36,7 +36,7 @@ def test_values_under_secret_names_are_hidden_on_page_and_download(boss: Client,
 
 
 def test_a_project_can_hide_more(boss: Client, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    # field report 127
+    """Report 127."""
     from django.contrib import admin
 
     monkeypatch.setattr(type(admin.site._registry[Job]), "redact", lambda self, value: "nothing to see")

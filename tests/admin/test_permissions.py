@@ -35,7 +35,7 @@ def post_action(client: Client, action: str, job: Job, **more: str) -> Any:
 
 
 def test_view_only_staff_see_everything(staff: Staff, make_job: MakeJob) -> None:
-    # field reports 111, 156
+    """Reports 111 and 156."""
     client = staff("view_job", "view_failure", "view_rejection", "view_worker")
     job = make_job("failed")
     failure = Failure.objects.create(job=job, generation=1, kind="error")
@@ -63,7 +63,7 @@ def test_view_only_staff_see_everything(staff: Staff, make_job: MakeJob) -> None
 def test_view_only_staff_can_do_nothing_even_by_a_crafted_post(
     action: str, staff: Staff, make_job: MakeJob
 ) -> None:
-    # field reports 111, 156
+    """Reports 111 and 156."""
     client = staff("view_job")
     job = make_job(ACTS[action][0])
     before = snapshot()
@@ -75,7 +75,7 @@ def test_view_only_staff_can_do_nothing_even_by_a_crafted_post(
 
 @pytest.mark.parametrize("action", ACTS)
 def test_each_action_asks_for_its_own_permission(action: str, staff: Staff, make_job: MakeJob) -> None:
-    # field report 156
+    """Report 156."""
     state, needed = ACTS[action]
     job = make_job(state)
     before = snapshot()
@@ -87,7 +87,7 @@ def test_each_action_asks_for_its_own_permission(action: str, staff: Staff, make
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_button_asks_for_its_own_permission(verb: str, staff: Staff, make_job: MakeJob) -> None:
-    # field report 156
+    """Report 156."""
     state, needed = ACTS[VERBS[verb]]
     job = make_job(state)
     before = snapshot()
@@ -102,7 +102,7 @@ def test_each_button_asks_for_its_own_permission(verb: str, staff: Staff, make_j
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_get_never_changes_anything(verb: str, boss: Client, make_job: MakeJob) -> None:
-    # field report 156
+    """Report 156."""
     job = make_job(ACTS[VERBS[verb]][0])
     before = snapshot()
     assert boss.get(f"{JOBS}{job.pk}/{verb}/").status_code == 405
@@ -125,7 +125,7 @@ def test_a_post_without_the_csrf_token_is_refused(verb: str, boss: Client, make_
 
 @pytest.mark.parametrize("name", ["job", "failure", "rejection", "worker"])
 def test_nobody_can_add_or_change_by_hand(name: str, boss: Client, make_job: MakeJob) -> None:
-    # field report 110
+    """Report 110."""
     job = make_job("running")
     Failure.objects.create(pk=job.pk, job=job, generation=1, kind="error")
     Rejection.objects.create(pk=job.pk, job_id=job.pk, generation=1, action="complete", verdict="superseded")
@@ -150,7 +150,7 @@ def test_records_are_not_deleted_by_hand(name: str, boss: Client, make_job: Make
 
 
 def test_staff_without_permissions_see_nothing(staff: Staff, make_job: MakeJob) -> None:
-    # field report 111
+    """Report 111."""
     client = staff()
     job = make_job()
     assert client.get(JOBS).status_code == 403
@@ -160,7 +160,7 @@ def test_staff_without_permissions_see_nothing(staff: Staff, make_job: MakeJob) 
 
 
 def test_a_superuser_sees_and_does_everything(boss: Client, make_job: MakeJob) -> None:
-    # field report 111
+    """Report 111."""
     job = make_job("failed")
     page = boss.get(JOBS).content.decode()
     for action in ACTS:

@@ -37,7 +37,7 @@ def large_queue(db: None) -> Iterator[None]:
 
 
 def test_pages_of_two_hundred_thousand_jobs_open_in_under_a_second(boss: Client, large_queue: None) -> None:
-    # field report 106
+    """Report 106."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT min(id), max(id) FROM django_pgqueue_job")
         first, last = cursor.fetchone()

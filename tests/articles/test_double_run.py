@@ -110,7 +110,10 @@ def test_without_a_fence_a_lease_that_expires_in_the_middle_of_a_job_gives_two_r
 
 
 def test_fix_1_a_heartbeat_keeps_a_job_of_four_leases_on_one_attempt(a, b):
-    """16, 20: a thread beats on a connection of its own while B polls; no row is ever handed over."""
+    """A thread beats on a connection of its own while B polls; no row is ever handed over.
+
+    Reports 16 and 20.
+    """
     assert a.claim(0.6) == (1, 1)
     started = a.conn.execute("SELECT clock_timestamp()").fetchone()[0]
     stop, beats = threading.Event(), []

@@ -228,7 +228,10 @@ def test_a_completion_is_gone_with_business_writes_that_fail_at_the_commit():
 
 
 def test_the_work_between_claim_and_completion_needs_no_open_transaction():
-    """69: the claim commits at once and its row lock goes with it; only the lease says that the job is taken."""
+    """The claim commits at once and its row lock goes with it; only the lease says that the job is taken.
+
+    Report 69.
+    """
     new_job()
     claim_one()
     with session() as other:

@@ -60,7 +60,7 @@ def test_the_owners_block_commits(block, context):
 @both_blocks
 @pytest.mark.parametrize("move", MOVES)
 def test_the_block_of_a_worker_whose_job_has_moved_on_is_not_even_entered(block, move, context):
-    """27: the write is refused, says why, and leaves exactly one record of it."""
+    """The write is refused, says why, and leaves exactly one record of it. Report 27."""
     moved, verdict = MOVES[move]
     moved(context.holding.lease)
     before = list(Job.objects.values())

@@ -53,6 +53,7 @@ def test_a_real_worker_and_the_proxy_settle_a_lost_reply(lab: Callable[..., Run]
     assert run.evidence["settings"]["listen"] is False
 
 
+@pytest.mark.slow
 def test_two_runs_differ_only_where_the_evidence_says_so(lab: Callable[..., Run]) -> None:
     first, second = (lab("--only", f"{QUICK},double-run", "--seed", "7") for _ in range(2))
     assert first.stable == second.stable

@@ -31,7 +31,7 @@ def stuck() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_outlives_the_shutdown_timeout_does_not_end_the_caller_s_process() -> None:
-    """130: on the command line such a worker leaves at once; here the process is somebody else's."""
+    """On the command line such a worker leaves at once; here the process is somebody else's. Report 130."""
     leave.clear()
     stuck.enqueue()
     try:
@@ -61,7 +61,8 @@ def test_a_worker_without_any_backend_of_ours_says_so(settings) -> None:
     assert error.value.returncode == 2
 
 
-def test_an_ambiguous_backend_must_be_named_report_139(settings) -> None:
+def test_an_ambiguous_backend_must_be_named(settings) -> None:
+    """Report 139."""
     settings.TASKS = {
         "default": {"BACKEND": IMMEDIATE},
         "one": {"BACKEND": OURS},
@@ -82,7 +83,8 @@ def test_the_worker_has_a_second_name() -> None:
     assert result.return_value == "X"
 
 
-def test_159_the_process_says_one_line_and_exits_with_2(stage: Stage) -> None:
+def test_the_process_says_one_line_and_exits_with_2(stage: Stage) -> None:
+    """Report 159."""
     for flags in (["--concurrency", "0"], ["--pool", "fibres"], ["--bogus"], ["--lease"]):
         with stage.child("runworker", *flags) as process:
             assert process.wait(20) == 2

@@ -1,4 +1,4 @@
-"""Nonsense for every option: one clear line that names the option, and exit code 2. Reports 159, 124 and B26."""
+"""Nonsense for every option: one clear line that names the option, and exit code 2."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,9 +35,10 @@ def settings_of(*flags: str) -> Any:
 @pytest.mark.parametrize(
     ("option", "value"), CASES, ids=[f"{option} {value[:12]!r}" for option, value in CASES]
 )
-def test_159_124_nonsense_is_refused_in_one_line_that_names_the_option(
+def test_nonsense_is_refused_in_one_line_that_names_the_option(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Reports 124 and 159."""
     try:
         settings_of(f"{option}={value}")
     except CommandError as refusal:
@@ -53,7 +54,8 @@ def test_159_124_nonsense_is_refused_in_one_line_that_names_the_option(
     assert len(message) < 300
 
 
-def test_124_every_option_that_takes_a_value_is_among_the_refused() -> None:
+def test_every_option_that_takes_a_value_is_among_the_refused() -> None:
+    """Report 124."""
     parser = Command().create_parser("manage.py", "runworker")
     own = {
         action.option_strings[0]
@@ -65,7 +67,8 @@ def test_124_every_option_that_takes_a_value_is_among_the_refused() -> None:
     assert own <= set(NONSENSE)
 
 
-def test_124_excluding_all_queues_that_are_named_is_refused() -> None:
+def test_excluding_all_queues_that_are_named_is_refused() -> None:
+    """Report 124."""
     with pytest.raises(CommandError, match="--exclude-queues leaves no queue"):
         settings_of("--queue-name=a,b", "--exclude-queues=b,a")
 
@@ -84,9 +87,8 @@ def test_124_excluding_all_queues_that_are_named_is_refused() -> None:
         ({"LEES": timedelta(seconds=30)}, "LEES"),
     ],
 )
-def test_b26_159_settings_that_do_not_fit_are_refused_in_one_line(
-    options: dict[str, Any], named: str
-) -> None:
+def test_settings_that_do_not_fit_are_refused_in_one_line(options: dict[str, Any], named: str) -> None:
+    """Reports 26 and 159."""
     tasks = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": options}}
     with override_settings(TASKS=tasks), pytest.raises(CommandError) as refusal:
         settings_of()

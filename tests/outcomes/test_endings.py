@@ -67,7 +67,7 @@ def test_a_failure_that_is_not_to_be_retried_ends_the_job(lease):
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 3])
 def test_a_job_that_always_fails_starts_exactly_max_attempts_times(max_attempts):
-    """42, 45: a delay for the last one too changes nothing."""
+    """A delay for the last one too changes nothing. Reports 42 and 45."""
     job_id = new_job(max_attempts=max_attempts)
     starts = 0
     while claimed := leases.claim(worker="A"):
@@ -79,7 +79,7 @@ def test_a_job_that_always_fails_starts_exactly_max_attempts_times(max_attempts)
 
 
 def test_generation_only_counts_claims_and_attempts_also_go_down():
-    """2 words of the contract: a counter that can be reset is no fence. 41, 47."""
+    """A counter that can be reset is no fence. Reports 41 and 47."""
     job_id = new_job(max_attempts=3)
 
     def counters():

@@ -70,7 +70,10 @@ ANSWERS = {
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("state", State.values)
 def test_each_operation_changes_the_states_it_may_and_says_so(operation, state):
-    """145, 157: a running row is not revived, a finished one not overwritten, and the reply says which it was."""
+    """A running row is not revived, a finished one not overwritten, and the reply says which it was.
+
+    Reports 145 and 157.
+    """
     job_id = job_in(state)
     before = Job.objects.filter(pk=job_id).values().get()
     reply = OPERATIONS[operation](job_id)
@@ -87,7 +90,7 @@ def test_an_operation_on_a_deleted_job_says_so(operation):
 
 
 def test_a_retry_grants_all_attempts_again_and_keeps_generation_and_history():
-    """45: not "attempt 4/3", and no number that an old worker could still present."""
+    """Not "attempt 4/3", and no number that an old worker could still present. Report 45."""
     job_id = new_job(max_attempts=2)
     old = claim_one("A")
     outcomes.fail(reclaimed(old, "B"), ValueError("again"))
@@ -136,7 +139,7 @@ def test_a_second_cancel_request_keeps_the_time_of_the_first():
 
 
 def test_a_running_job_hears_of_its_cancellation_at_the_next_heartbeat():
-    """146: cooperative first."""
+    """Cooperative first. Report 146."""
     job_id = new_job()
     lease = claim_one()
     assert leases.renew([lease]).cancel_requested == frozenset()
@@ -155,7 +158,7 @@ def test_a_job_to_be_cancelled_whose_worker_died_is_not_started_again():
 
 
 def test_run_now_ends_a_wait_for_a_retry_too_and_keeps_the_used_attempts():
-    """115: also for a job that waits in backoff."""
+    """Also for a job that waits in backoff. Report 115."""
     job_id = new_job()
     outcomes.fail(claim_one(), ValueError(), delay=timedelta(hours=1))
     assert leases.claim(worker="B") == []
@@ -190,7 +193,10 @@ def end_as(state, job_id):
 
 @pytest.mark.parametrize("state", ["done", "failed", "cancelled", "exhausted"])
 def test_the_end_of_a_job_frees_its_unique_key_and_a_retry_finds_it_taken(state):
-    """12, 36: the key frees with the lease's recovery; a retry that wants it back is refused, not an error."""
+    """The key frees with the lease's recovery; a retry that wants it back is refused, not an error.
+
+    Reports 12 and 36.
+    """
     first = enqueue(KEYED)
     assert enqueue(KEYED).job_id == first.job_id
     end_as(state, first.job_id)
@@ -208,7 +214,10 @@ def test_the_end_of_a_job_frees_its_unique_key_and_a_retry_finds_it_taken(state)
 
 @pytest.mark.parametrize("state", LIVE_STATES)
 def test_a_live_job_holds_its_key_in_every_live_state(state):
-    """36, 37: it covers waiting, scheduled and running alike, so no transition between them can collide."""
+    """It covers waiting, scheduled and running alike, so no transition between them can collide.
+
+    Reports 36 and 37.
+    """
     first = enqueue(KEYED)
     lease = claim_one()
     if state == "ready":
@@ -244,7 +253,8 @@ def enqueue_a_sibling_and_fail(context: JobContext) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_running_job_keeps_its_key_so_that_its_retry_cannot_collide_report_36() -> None:
+def test_a_running_job_keeps_its_key_so_that_its_retry_cannot_collide() -> None:
+    """Report 36."""
     result = enqueue_a_sibling_and_fail.using(unique_key="k").enqueue()
     run_until_nothing_waits()
     result.refresh()
@@ -253,14 +263,16 @@ def test_a_running_job_keeps_its_key_so_that_its_retry_cannot_collide_report_36(
 
 
 @pytest.mark.django_db
-def test_two_waiting_jobs_with_one_key_cannot_be_so_no_promotion_can_collide_report_37() -> None:
+def test_two_waiting_jobs_with_one_key_cannot_be_so_no_promotion_can_collide() -> None:
+    """Report 37."""
     first = succeed.using(unique_key="k", run_after=timedelta(hours=1)).enqueue()
     assert succeed.using(unique_key="k", run_after=timedelta(hours=2)).enqueue().id == first.id
     assert succeed.using(unique_key="k").enqueue().id == first.id
 
 
 @pytest.mark.django_db
-def test_an_operators_retry_that_would_take_a_held_key_is_refused_report_36() -> None:
+def test_an_operators_retry_that_would_take_a_held_key_is_refused() -> None:
+    """Report 36."""
     unique = succeed.using(unique_key="k", max_attempts=1)
     old = unique.enqueue()
     (lease,) = claim(worker=WORKER)

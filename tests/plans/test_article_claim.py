@@ -24,9 +24,11 @@ def run(statement):
 
 
 def test_the_combined_claim_walks_the_history_and_the_separate_ones_do_not():
-    """70: "check whether the planner uses the partial indexes for this combined claim": it does not.
+    """ "check whether the planner uses the partial indexes for this combined claim": it does not.
 
     The article's own index is given to it. "Examine separate claim paths for ready and expired jobs": these.
+
+    Report 70.
     """
     run(
         "TRUNCATE django_pgqueue_job CASCADE"

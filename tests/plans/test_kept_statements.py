@@ -64,7 +64,7 @@ def a_round(limit):
 
 
 def test_plans_made_for_an_empty_table_read_no_more_of_a_full_one_than_they_must():
-    """70: nothing has analyzed the table in between, and no plan is made again."""
+    """Nothing has analyzed the table in between, and no plan is made again. Report 70."""
     assert keep_statements("default")
     new_job()
     assert len(a_round(5)) == 1

@@ -149,7 +149,7 @@ ways = pytest.mark.parametrize("kept", [False, True], ids=["planned each time", 
 def test_a_claim_walks_down_the_index_of_ready_jobs_and_no_further_than_it_takes(
     limit, queues, budget, kept, measured
 ):
-    """70: 300k done, 200k scheduled and 20k running jobs cost it nothing."""
+    """300k done, 200k scheduled and 20k running jobs cost it nothing. Report 70."""
     plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=limit, using=BIG), kept=kept)
     measured[f"claim {limit} of {queues}"] = plan.buffers
     assert plan.rows == limit
@@ -160,7 +160,7 @@ def test_a_claim_walks_down_the_index_of_ready_jobs_and_no_further_than_it_takes
 
 @ways
 def test_a_claim_after_a_position_asks_the_index_for_queue_and_position(kept, measured):
-    """74: the hint is an index condition, so what lies before the position is not walked."""
+    """The hint is an index condition, so what lies before the position is not walked. Report 74."""
     after = {"default": (-30, 400_000)}
     plan = plan_of(lambda: leases.claim(worker="w", queues=["default"], after=after, using=BIG), kept=kept)
     measured["claim 1 after a position"] = plan.buffers
@@ -171,7 +171,7 @@ def test_a_claim_after_a_position_asks_the_index_for_queue_and_position(kept, me
 
 @ways
 def test_an_idle_claim_costs_a_few_buffers_per_queue(kept, measured):
-    """140."""
+    """Report 140."""
     queues = [f"empty-{number}" for number in range(10)]
     plan = plan_of(lambda: leases.claim(worker="w", queues=queues, limit=50, using=BIG), kept=kept)
     measured["idle claim of 10 queues"] = plan.buffers
@@ -179,7 +179,7 @@ def test_an_idle_claim_costs_a_few_buffers_per_queue(kept, measured):
 
 
 def test_the_names_of_all_queues_come_from_a_loose_index_scan(measured):
-    """75: no DISTINCT over 200k ready jobs."""
+    """No DISTINCT over 200k ready jobs. Report 75."""
     plan = plan_of(lambda: leases.ready_queues(using=BIG))
     measured["ready_queues, 3 queues"] = plan.buffers
     assert plan.rows == 3
@@ -215,7 +215,7 @@ ENDINGS = {
     ],
 )
 def test_an_ending_finds_its_rows_by_primary_key(ending, count, budget, wait, kept, measured):
-    """76: constant work per completion; 20k running jobs cost it nothing."""
+    """Constant work per completion; 20k running jobs cost it nothing. Report 76."""
     batch = [ENDINGS[ending](lease) for lease in held(count)]
     plan = plan_of(lambda: outcomes.end(batch, using=BIG, wait=wait), kept=kept)
     measured[f"{ending} {count}"] = plan.buffers
@@ -255,7 +255,7 @@ def test_the_next_due_time_is_one_index_entry(measured):
 
 
 def test_a_promotion_costs_by_what_is_due_only(measured):
-    """75: an index for "becomes due"."""
+    """An index for "becomes due". Report 75."""
     with connections[BIG].cursor() as cursor:
         cursor.execute(
             "UPDATE django_pgqueue_job SET run_after = now() - interval '1 hour' WHERE id IN "
@@ -282,7 +282,7 @@ PROBES = {
 @ways
 @pytest.mark.parametrize("probe", PROBES)
 def test_a_probe_for_expired_jobs_reads_the_running_set_only(probe, kept, measured):
-    """70: 20k running jobs are read; the 700k others are not."""
+    """20k running jobs are read; the 700k others are not. Report 70."""
     plan = plan_of(PROBES[probe], kept=kept)
     measured[probe] = plan.buffers
     assert plan.rows == 0
@@ -358,7 +358,7 @@ def test_heartbeats_write_no_index():
 
 
 def test_a_claim_under_an_old_snapshot_stays_cheap_with_the_position_hint(measured):
-    """74: somebody's dump holds a snapshot while 5,000 jobs pass; nothing of them can be vacuumed."""
+    """Somebody's dump holds a snapshot while 5,000 jobs pass; nothing of them can be vacuumed. Report 74."""
     params = connections[BIG].get_connection_params()
     del params["cursor_factory"]
     with psycopg.connect(**params) as dump:

@@ -1,18 +1,19 @@
-"""The worker's connections: how many, which, for how long, and what happens when they die.
-
-Reports F57, F60's bystanders, F63-F65, F67 and F69 of the field reports.
-"""
+"""The worker's connections: how many, which, for how long, and what happens when they die."""
 
 import pytest
 
 from tests.processes.stage import Stage
 
 ROLES = ("loop", "heartbeat", "upkeep", "listener", "job")
+OURS = "datname IN (current_database(), current_database() || '_other')"  # not those of another run
 
 
 @pytest.mark.parametrize("checks", [False, True])
-def test_f57_a_connection_that_was_closed_is_not_used_again(stage: Stage, checks: bool) -> None:
-    """The job thread's session is ended between two jobs, and during one; three rounds for each CONN_MAX_AGE."""
+def test_a_connection_that_was_closed_is_not_used_again(stage: Stage, checks: bool) -> None:
+    """The job thread's session is ended between two jobs, and during one; three rounds for each CONN_MAX_AGE.
+
+    Report 57.
+    """
     workers = {}
     for age in (0, 60, None):
         settings = {"database": {"CONN_MAX_AGE": age, "CONN_HEALTH_CHECKS": checks}}
@@ -38,7 +39,8 @@ def test_f57_a_connection_that_was_closed_is_not_used_again(stage: Stage, checks
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 @pytest.mark.parametrize("age", [0, None])
-def test_f63_connections_are_bounded_and_say_whose_they_are(stage: Stage, age: int | None) -> None:
+def test_connections_are_bounded_and_say_whose_they_are(stage: Stage, age: int | None) -> None:
+    """Report 63."""
     worker = stage.worker("--concurrency", "8", settings={"database": {"CONN_MAX_AGE": age}})
     stage.enqueue_many("touch_two_databases", 270)
     stage.enqueue_many("atouch_two_databases", 30)
@@ -60,19 +62,20 @@ def test_f63_connections_are_bounded_and_say_whose_they_are(stage: Stage, age: i
     assert {"loop", "heartbeat", "upkeep"} <= names
     # Nothing of the worker's is anonymous: what is left are the test's own sessions.
     strangers = stage.sql(
-        "SELECT application_name FROM pg_stat_activity WHERE datname LIKE current_database() || '%'"
+        f"SELECT application_name FROM pg_stat_activity WHERE {OURS}"
         " AND application_name NOT LIKE 'pgqueue %' AND application_name NOT IN ('the test', '')"
     )
     assert strangers == []
     unnamed = stage.count(
         "pg_stat_activity",
-        "datname LIKE current_database() || '%' AND application_name = '' AND backend_type = 'client backend'"
+        f"{OURS} AND application_name = '' AND backend_type = 'client backend'"
         " AND backend_start > (SELECT min(started_at) FROM django_pgqueue_worker)",
     )
     assert unnamed == 0
 
 
-def test_f64_a_pool_smaller_than_the_concurrency_stops_nobody(stage: Stage) -> None:
+def test_a_pool_smaller_than_the_concurrency_stops_nobody(stage: Stage) -> None:
+    """Report 64."""
     pytest.importorskip("psycopg_pool")
     settings = {"database": {"CONN_MAX_AGE": 0}, "options": {"pool": {"min_size": 1, "max_size": 4}}}
     worker = stage.worker("--concurrency", "8", settings=settings)
@@ -90,7 +93,8 @@ def test_f64_a_pool_smaller_than_the_concurrency_stops_nobody(stage: Stage) -> N
     assert worker.wait() == 0, worker.output
 
 
-def test_f65_a_connection_opened_while_django_started_is_not_shared_with_a_thread(stage: Stage) -> None:
+def test_a_connection_opened_while_django_started_is_not_shared_with_a_thread(stage: Stage) -> None:
+    """Report 65."""
     worker = stage.worker(
         "--concurrency", "4", faults="ready-query", settings={"database": {"CONN_MAX_AGE": None}}
     )
@@ -108,7 +112,8 @@ def test_f65_a_connection_opened_while_django_started_is_not_shared_with_a_threa
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
-def test_f67_a_queue_on_its_own_alias_leaves_the_jobs_transaction_on_another_alone(stage: Stage) -> None:
+def test_a_queue_on_its_own_alias_leaves_the_jobs_transaction_on_another_alone(stage: Stage) -> None:
+    """Report 67."""
     other = stage.url.replace("?", "_other?", 1)
     stage.sql("DROP TABLE IF EXISTS process_audit")
     stage.sql("CREATE TABLE process_audit (job_id bigint, generation bigint, pid int)")
@@ -137,7 +142,8 @@ def test_f67_a_queue_on_its_own_alias_leaves_the_jobs_transaction_on_another_alo
     assert worker.wait() == 0, worker.output
 
 
-def test_f69_no_transaction_stays_open_while_a_job_runs_nor_while_idle(stage: Stage) -> None:
+def test_no_transaction_stays_open_while_a_job_runs_nor_while_idle(stage: Stage) -> None:
+    """Report 69."""
     worker = stage.worker("--lease", "1")
 
     def no_old_transaction() -> bool:

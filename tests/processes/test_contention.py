@@ -1,4 +1,4 @@
-"""Many workers, many jobs, and no job twice. Reports B25, B27 (accounting), D47 and 134 of the field reports."""
+"""Many workers, many jobs, and no job twice."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,8 @@ def ledger(stage: Stage) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("audit_table")
-def test_b25_every_job_starts_exactly_once_among_three_workers(stage: Stage) -> None:
+def test_every_job_starts_exactly_once_among_three_workers(stage: Stage) -> None:
+    """Report 25."""
     kept = {"database": {"CONN_MAX_AGE": None}}
     workers = [stage.worker("--lease", "30", settings=kept, wait=False) for _ in range(3)]
     stage.wait_working(*workers)
@@ -56,9 +57,10 @@ def test_b25_every_job_starts_exactly_once_among_three_workers(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("isolation", ["REPEATABLE_READ", "SERIALIZABLE"])
-def test_134_the_isolation_level_of_the_project_neither_loses_nor_repeats_a_job(
+def test_the_isolation_level_of_the_project_neither_loses_nor_repeats_a_job(
     stage: Stage, isolation: str
 ) -> None:
+    """Report 134."""
     workers = [stage.worker("--lease", "30", settings={"isolation": isolation}, wait=False) for _ in range(2)]
     stage.wait_working(*workers)
     stage.enqueue_many("noop", 500)
@@ -86,6 +88,7 @@ def held_by(stage: Stage, worker: Worker) -> int:
 
 
 @pytest.mark.usefixtures("ledger")
+@pytest.mark.slow
 def test_ten_thousand_jobs_through_two_workers_one_of_them_killed_three_times(stage: Stage) -> None:
     portion, portions = 2500, 4
     number = portion * portions

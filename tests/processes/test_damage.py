@@ -1,7 +1,4 @@
-"""What a job may do to its thread and its connection, and how it may end, without harming the next job.
-
-Reports C29-C35, C39, C40, J103, 133, 138, 148 and 154 of the field reports.
-"""
+"""What a job may do to its thread and its connection, and how it may end, without harming the next job."""
 
 from pathlib import Path
 
@@ -56,7 +53,8 @@ def stop_gracefully(worker: Worker) -> None:
     assert worker.wait() == 0, worker.output
 
 
-def test_b24_c35_the_next_job_has_a_healthy_connection_whatever_the_last_one_did(stage: Stage) -> None:
+def test_the_next_job_has_a_healthy_connection_whatever_the_last_one_did(stage: Stage) -> None:
+    """Reports 24 and 35."""
     jobs: dict[str, tuple[int, int]] = {}
     for how in DAMAGES:
         jobs[how] = stage.enqueue("damage", how, max_attempts=2), stage.enqueue("check_health")
@@ -74,7 +72,8 @@ def test_b24_c35_the_next_job_has_a_healthy_connection_whatever_the_last_one_did
     stop_gracefully(worker)
 
 
-def test_c29_c34_c39_154_however_a_job_ends_its_end_is_recorded_and_the_worker_goes_on(stage: Stage) -> None:
+def test_however_a_job_ends_its_end_is_recorded_and_the_worker_goes_on(stage: Stage) -> None:
+    """Reports 29, 34, 39 and 154."""
     jobs = {("leave_with", how): stage.enqueue("leave_with", how, max_attempts=1) for how in ENDINGS}
     jobs |= {("aleave_with", how): stage.enqueue("aleave_with", how, max_attempts=1) for how in ASYNC_ENDINGS}
     last = stage.enqueue("noop", priority=-1)
@@ -112,7 +111,8 @@ def modules(tmp_path: Path) -> Path:
     return folder
 
 
-def test_c40_j103_a_task_that_cannot_be_had_is_a_failure_that_names_it(stage: Stage, modules: Path) -> None:
+def test_a_task_that_cannot_be_had_is_a_failure_that_names_it(stage: Stage, modules: Path) -> None:
+    """Reports 40 and 103."""
     expected = {
         "pgqueue_raises.task": "builtins.ZeroDivisionError",
         "pgqueue_syntax.task": "builtins.SyntaxError",
@@ -143,7 +143,8 @@ def test_c40_j103_a_task_that_cannot_be_had_is_a_failure_that_names_it(stage: St
     stop_gracefully(worker)
 
 
-def test_133_a_job_leaves_no_trace_of_its_surroundings_for_the_next(stage: Stage) -> None:
+def test_a_job_leaves_no_trace_of_its_surroundings_for_the_next(stage: Stage) -> None:
+    """Report 133."""
     before = stage.enqueue("report_traces")
     after = {}
     for task in ("leave_traces", "aleave_traces"):
@@ -163,7 +164,8 @@ def test_133_a_job_leaves_no_trace_of_its_surroundings_for_the_next(stage: Stage
     assert seen == dict.fromkeys(after, clean)
 
 
-def test_138_receivers_and_log_handlers_that_raise_change_no_outcome(stage: Stage) -> None:
+def test_receivers_and_log_handlers_that_raise_change_no_outcome(stage: Stage) -> None:
+    """Report 138."""
     worker = stage.worker("--concurrency", "2", faults="receivers,handler", wait=False)
     stage.wait_working(worker)
     good = [stage.enqueue("mark") for _ in range(3)]
@@ -188,7 +190,8 @@ def test_138_receivers_and_log_handlers_that_raise_change_no_outcome(stage: Stag
     stop_gracefully(worker)
 
 
-def test_148_a_later_migration_adds_a_column_while_the_worker_runs(stage: Stage) -> None:
+def test_a_later_migration_adds_a_column_while_the_worker_runs(stage: Stage) -> None:
+    """Report 148."""
     worker = stage.worker("--concurrency", "2", settings={"options": {"prepare_threshold": 1}})
     held = stage.enqueue("hold", "end")
     stage.wait_note("started", held)

@@ -1,4 +1,4 @@
-"""A worker is killed with -9 in the middle of a job. Reports A1-A14, B22 and D41 of the field reports."""
+"""A worker is killed with -9 in the middle of a job."""
 
 import time
 
@@ -19,7 +19,8 @@ def start_and_kill(stage: Stage, job: int, *flags: str, name: str | None = None)
     return worker
 
 
-def test_a01_a10_b22_a_job_runs_again_although_every_trace_of_its_worker_is_gone(stage: Stage) -> None:
+def test_a_job_runs_again_although_every_trace_of_its_worker_is_gone(stage: Stage) -> None:
+    """Reports 1, 10 and 22."""
     job = stage.enqueue("hold_first", "never")
     killed = stage.worker(wait=False)
     stage.wait_note("started", job)
@@ -37,7 +38,8 @@ def test_a01_a10_b22_a_job_runs_again_although_every_trace_of_its_worker_is_gone
     assert not is_alive(killed.pid)
 
 
-def test_a02_a_new_process_under_the_same_worker_id_does_not_keep_the_orphan_alive(stage: Stage) -> None:
+def test_a_new_process_under_the_same_worker_id_does_not_keep_the_orphan_alive(stage: Stage) -> None:
+    """Report 2."""
     job = stage.enqueue("hold_first", "never")
     killed = start_and_kill(stage, job, name="same")
     again = stage.worker(name="same")
@@ -47,7 +49,8 @@ def test_a02_a_new_process_under_the_same_worker_id_does_not_keep_the_orphan_ali
     assert killed.id.startswith("same-") and again.id.startswith("same-")
 
 
-def test_a03_a13_as_many_orphans_as_slots_do_not_stop_a_new_worker(stage: Stage) -> None:
+def test_as_many_orphans_as_slots_do_not_stop_a_new_worker(stage: Stage) -> None:
+    """Reports 3 and 13."""
     orphans = [stage.enqueue("hold_first", "never") for _ in range(2)]
     killed = stage.worker("--concurrency", "2", wait=False)
     for job in orphans:
@@ -61,10 +64,11 @@ def test_a03_a13_as_many_orphans_as_slots_do_not_stop_a_new_worker(stage: Stage)
     for job in orphans:
         stage.wait_state(job, "done", RECOVERED_WITHIN)
         assert stage.brief(job) == ("done", 2, 2)
-    assert stage.count("django_pgqueue_job", "state = 'running'") == 0  # A5: no phantom is left
+    assert stage.count("django_pgqueue_job", "state = 'running'") == 0  # no phantom is left
 
 
-def test_a06_recovery_does_not_depend_on_a_worker_that_died_while_recovering(stage: Stage) -> None:
+def test_recovery_does_not_depend_on_a_worker_that_died_while_recovering(stage: Stage) -> None:
+    """Report 6."""
     job = stage.enqueue("hold_first", "never")
     start_and_kill(stage, job)
     stage.wait(lambda: stage.count("django_pgqueue_job", "lease_until < now()") == 1, "the lease has expired")
@@ -84,10 +88,11 @@ with transaction.atomic():
     assert stage.brief(job) == ("done", 2, 2)
 
 
-@pytest.mark.parametrize("attempts", [1, 3])
-def test_a08_a12_d41_a_job_that_takes_its_worker_down_is_failed_after_its_last_attempt(
+@pytest.mark.parametrize("attempts", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_job_that_takes_its_worker_down_is_failed_after_its_last_attempt(
     stage: Stage, attempts: int
 ) -> None:
+    """Reports 8, 12 and 41."""
     unique = tasks.kill_own_process.using(unique_key="one", max_attempts=attempts)
     job = int(unique.enqueue().id)
     other = stage.enqueue("mark", priority=-1)
@@ -113,7 +118,8 @@ def test_a08_a12_d41_a_job_that_takes_its_worker_down_is_failed_after_its_last_a
     assert len(stage.notes("job_failed", job)) == 1
 
 
-def test_a12_the_key_of_an_orphan_leads_to_the_orphan_and_is_free_once_it_is_done(stage: Stage) -> None:
+def test_the_key_of_an_orphan_leads_to_the_orphan_and_is_free_once_it_is_done(stage: Stage) -> None:
+    """Report 12."""
     unique = tasks.hold_first.using(unique_key="one")
     job = int(unique.enqueue("never").id)
     start_and_kill(stage, job)

@@ -1,4 +1,4 @@
-"""The database goes away, comes back, freezes, or only reads. Reports F58-F60, F61 and F66 of the field reports.
+"""The database goes away, comes back, freezes, or only reads.
 
 On a server of its own, which other tests do not notice.
 """
@@ -43,9 +43,11 @@ def lonely(server: Server, tmp_path: Path) -> Iterator[Stage]:
         server.thaw()
 
 
-@pytest.mark.parametrize(("immediately", "lasts"), [(False, OUTAGE_SECONDS), (True, 1.0)])
-def test_f58_an_outage_is_waited_out(lonely: Stage, server: Server, immediately: bool, lasts: float) -> None:
-    """With jobs waiting, one running through it, and one that ends in the middle of it."""
+@pytest.mark.parametrize(
+    ("immediately", "lasts"), [pytest.param(False, OUTAGE_SECONDS, marks=pytest.mark.slow), (True, 1.0)]
+)
+def test_an_outage_is_waited_out(lonely: Stage, server: Server, immediately: bool, lasts: float) -> None:
+    """With jobs waiting, one running through it, and one that ends in the middle of it. Report 58."""
     worker = lonely.worker("--concurrency", "2", "--lease", "60")
     through, amid = lonely.enqueue("hold", "through"), lonely.enqueue("hold", "amid")
     waiting = [lonely.enqueue("noop") for _ in range(20)]
@@ -74,10 +76,8 @@ def test_f58_an_outage_is_waited_out(lonely: Stage, server: Server, immediately:
     assert worker.wait() == 0
 
 
-def test_f58_a_lease_that_expired_during_the_outage_is_settled_by_the_row(
-    lonely: Stage, server: Server
-) -> None:
-    """Nobody took the jobs meanwhile: the only result is accepted, as FENCING="token" says."""
+def test_a_lease_that_expired_during_the_outage_is_settled_by_the_row(lonely: Stage, server: Server) -> None:
+    """Nobody took the jobs meanwhile: the only result is accepted, as FENCING="token" says. Report 58."""
     worker = lonely.worker("--lease", "0.5")
     job = lonely.enqueue("hold", "end")
     lonely.wait_note("started", job)
@@ -92,7 +92,8 @@ def test_f58_a_lease_that_expired_during_the_outage_is_settled_by_the_row(
     assert worker.returncode is None
 
 
-def test_f58_a_stop_during_an_outage_ends_after_the_shutdown_timeout(lonely: Stage, server: Server) -> None:
+def test_a_stop_during_an_outage_ends_after_the_shutdown_timeout(lonely: Stage, server: Server) -> None:
+    """Report 58."""
     worker = lonely.worker("--lease", "2", "--shutdown-timeout", "1")
     job = lonely.enqueue("hold", "never")
     lonely.wait_note("started", job)
@@ -108,9 +109,8 @@ def test_f58_a_stop_during_an_outage_ends_after_the_shutdown_timeout(lonely: Sta
     lonely.wait_note("started", job, count=2)
 
 
-def test_f59_a_worker_started_before_the_server_says_so_and_waits_for_it(
-    lonely: Stage, server: Server
-) -> None:
+def test_a_worker_started_before_the_server_says_so_and_waits_for_it(lonely: Stage, server: Server) -> None:
+    """Report 59."""
     job = lonely.enqueue("noop")
     server.stop()
     worker = lonely.worker(wait=False)
@@ -127,7 +127,8 @@ def test_f59_a_worker_started_before_the_server_says_so_and_waits_for_it(
         assert len(each.output.splitlines()) <= 12, each.output
 
 
-def test_f59_a_worker_started_before_migrate_ends_with_one_clear_line(lonely: Stage, server: Server) -> None:
+def test_a_worker_started_before_migrate_ends_with_one_clear_line(lonely: Stage, server: Server) -> None:
+    """Report 59."""
     lonely.sql("DROP DATABASE IF EXISTS fresh")
     lonely.sql("CREATE DATABASE fresh")
     worker = lonely.worker(wait=False, env={"DATABASE_URL": server.url.replace("/shop?", "/fresh?")})
@@ -151,8 +152,15 @@ def freeze(stage: Stage, server: Server, worker: Worker, role: str) -> None:
     raise AssertionError(f"the session of the {role} is never idle")
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_f60_a_frozen_session_is_cut_and_replaced(lonely: Stage, server: Server, role: str) -> None:
+@pytest.mark.parametrize(
+    "role",
+    [
+        pytest.param(role, marks=pytest.mark.slow) if role in ("heartbeat", "upkeep") else role
+        for role in ROLES
+    ],
+)
+def test_a_frozen_session_is_cut_and_replaced(lonely: Stage, server: Server, role: str) -> None:
+    """Report 60."""
     worker = lonely.worker("--lease", "6", "--queue-name", "default", faults="impatient")
     held = lonely.enqueue("hold", "end")
     lonely.wait_note("started", held)
@@ -173,8 +181,11 @@ def test_f60_a_frozen_session_is_cut_and_replaced(lonely: Stage, server: Server,
     assert time.monotonic() - since < 10
 
 
-def test_f60_a_worker_whose_sessions_are_all_frozen_can_be_ended(lonely: Stage, server: Server) -> None:
-    """By one signal within the time after which a statement counts as stuck, and by two at once."""
+def test_a_worker_whose_sessions_are_all_frozen_can_be_ended(lonely: Stage, server: Server) -> None:
+    """By one signal within the time after which a statement counts as stuck, and by two at once.
+
+    Report 60.
+    """
     patient = lonely.worker(wait=False, faults="")
     impatient = lonely.worker("--shutdown-timeout", "1", faults="impatient", wait=False)
     lonely.wait_working(patient, impatient)
@@ -195,8 +206,11 @@ def test_f60_a_worker_whose_sessions_are_all_frozen_can_be_ended(lonely: Stage, 
     assert time.monotonic() - since < 15
 
 
-def test_f61_a_lost_listener_comes_back(lonely: Stage) -> None:
-    """A hint is a hint: with a long interval, jobs start fast again after the listener's session was ended."""
+def test_a_lost_listener_comes_back(lonely: Stage) -> None:
+    """A hint is a hint: with a long interval, jobs start fast again after the listener's session was ended.
+
+    Report 61.
+    """
     worker = lonely.worker("--interval", "30")
     lonely.wait(lambda: len(lonely.sessions(worker, "listener")) == 1, "it listens")
     for _ in range(2):
@@ -207,7 +221,8 @@ def test_f61_a_lost_listener_comes_back(lonely: Stage) -> None:
         lonely.wait(lambda: len(lonely.sessions(worker, "listener")) == 1, "it listens again")
 
 
-def test_f66_a_server_that_only_reads_is_waited_out_too(lonely: Stage) -> None:
+def test_a_server_that_only_reads_is_waited_out_too(lonely: Stage) -> None:
+    """Report 66."""
     worker = lonely.worker("--lease", "30")
     job = lonely.enqueue("hold", "end")
     lonely.wait_note("started", job)

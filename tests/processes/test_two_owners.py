@@ -1,7 +1,4 @@
-"""A worker that is slow, frozen or cut off, and another one that is ready to take its jobs.
-
-Reports B15-B19, B20, B23, B24, C38, 136 and 150 of the field reports.
-"""
+"""A worker that is slow, frozen or cut off, and another one that is ready to take its jobs."""
 
 import pytest
 
@@ -24,7 +21,8 @@ def until_renewed_twice(stage: Stage, job: int) -> None:
     )
 
 
-def test_b15_150_the_replacements_outcome_stands_and_the_thawed_worker_goes_on(stage: Stage) -> None:
+def test_the_replacements_outcome_stands_and_the_thawed_worker_goes_on(stage: Stage) -> None:
+    """Reports 15 and 150."""
     job = stage.enqueue("hold_first", "thawed")
     frozen = stage.worker(name="frozen", wait=False)
     stage.wait_note("started", job)
@@ -51,7 +49,8 @@ def test_b15_150_the_replacements_outcome_stands_and_the_thawed_worker_goes_on(s
     assert stage.failures(job) == [(1, "lease_expired", "")]
 
 
-def test_150_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> None:
+def test_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> None:
+    """Report 150."""
     jobs = [stage.enqueue("hold", "thawed", max_attempts=most) for most in (1, 5)]
     frozen = stage.worker(wait=False)
     for job in jobs:
@@ -70,8 +69,12 @@ def test_150_a_thawed_worker_whose_job_nobody_took_keeps_it(stage: Stage) -> Non
         assert len(stage.notes("started", job)) == 1
 
 
-def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
-    """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would."""
+@pytest.mark.slow
+def test_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
+    """A busy loop and a blocked event loop do not starve the heartbeat; a C call that keeps the GIL would.
+
+    Reports 16, 17 and 20.
+    """
     lease = 2.5
     worker = stage.worker("--queue-name", "long", "--lease", str(lease))
     jobs = [stage.enqueue(name, 4 * lease, queue="long") for name in ("nap", "spin", "block_the_loop")]
@@ -86,8 +89,11 @@ def test_b16_b17_b20_jobs_of_four_leases_keep_theirs(stage: Stage) -> None:
         assert stage.rejections(job) == []
 
 
-def test_b18_b23_losing_a_connection_is_not_losing_the_lease(stage: Stage) -> None:
-    """The heartbeat's session is ended once, then every session of the worker, three times."""
+def test_losing_a_connection_is_not_losing_the_lease(stage: Stage) -> None:
+    """The heartbeat's session is ended once, then every session of the worker, three times.
+
+    Reports 18 and 23.
+    """
     worker = stage.worker("--queue-name", "held")
     job = stage.enqueue("hold", "end", queue="held")
     stage.wait_note("started", job)
@@ -109,8 +115,11 @@ def test_b18_b23_losing_a_connection_is_not_losing_the_lease(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_b19_a_locked_row_does_not_pile_up_heartbeats(stage: Stage, taken: bool) -> None:
-    """The row is locked for longer than a lease; `taken` says whether the job moves on behind the lock."""
+def test_a_locked_row_does_not_pile_up_heartbeats(stage: Stage, taken: bool) -> None:
+    """The row is locked for longer than a lease; `taken` says whether the job moves on behind the lock.
+
+    Report 19.
+    """
     worker = stage.worker("--queue-name", "held")
     job = stage.enqueue("hold", "end", queue="held", max_attempts=2)
     stage.wait_note("started", job)
@@ -145,7 +154,8 @@ def test_b19_a_locked_row_does_not_pile_up_heartbeats(stage: Stage, taken: bool)
     assert stage.wait_state(stage.enqueue("noop", queue="held"), "done")
 
 
-def test_b24_a_job_that_commits_by_itself_and_closes_its_connections_stays_its_owner(stage: Stage) -> None:
+def test_a_job_that_commits_by_itself_and_closes_its_connections_stays_its_owner(stage: Stage) -> None:
+    """Report 24."""
     worker = stage.worker("--queue-name", "held")
     job = stage.enqueue("commit_and_close", "end", queue="held")
     stage.wait_note("committed", job)
@@ -157,7 +167,8 @@ def test_b24_a_job_that_commits_by_itself_and_closes_its_connections_stays_its_o
     assert stage.brief(job) == ("done", 1, 1)
 
 
-def test_136_a_worker_with_a_short_lease_leaves_the_jobs_of_one_with_a_long_lease_alone(stage: Stage) -> None:
+def test_a_worker_with_a_short_lease_leaves_the_jobs_of_one_with_a_long_lease_alone(stage: Stage) -> None:
+    """Report 136."""
     long = stage.worker("--lease", "60", "--queue-name", "held")
     job = stage.enqueue("hold", "end", queue="held")
     stage.wait_note("started", job)
@@ -169,7 +180,8 @@ def test_136_a_worker_with_a_short_lease_leaves_the_jobs_of_one_with_a_long_leas
     assert stage.brief(job) == ("done", 1, 1)
 
 
-def test_c38_a_job_whose_row_is_deleted_while_it_runs_is_a_refusal_and_no_more(stage: Stage) -> None:
+def test_a_job_whose_row_is_deleted_while_it_runs_is_a_refusal_and_no_more(stage: Stage) -> None:
+    """Report 38."""
     worker = stage.worker()
     job = stage.enqueue("hold", "end")
     stage.wait_note("started", job)

@@ -1,6 +1,6 @@
 """Several sessions do what workers and operators do, in any order; a small model says what must come of it.
 
-More of it: PROPERTY_EXAMPLES=2000 PROPERTY_STEPS=80; then it starts from chance, and shrinks what fails.
+More of it: PROPERTY_EXAMPLES=2000 PROPERTY_STEPS=80 and `-m slow`; then it starts from chance, and shrinks what fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.property.sessions import Session
 from tests.tables import TABLES
 
 CLEAN = "; ".join(f"DELETE FROM {table}" for table in TABLES if table.startswith("django_pgqueue"))
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "36"))
+FEW, MANY = 8, int(os.environ.get("PROPERTY_EXAMPLES", "36"))
 STEPS = int(os.environ.get("PROPERTY_STEPS", "60"))
 HOUR = timedelta(hours=1)
 
@@ -529,15 +529,20 @@ def pool() -> Iterator[Sessions]:
     pool.close()
 
 
-@pytest.mark.timeout(max(120, EXAMPLES * STEPS // 5))
+@pytest.mark.timeout(max(120, MANY * STEPS // 5))
+@pytest.mark.parametrize(
+    "examples", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)]
+)
 @pytest.mark.django_db(transaction=True)
-def test_whatever_the_order_every_transition_and_every_verdict_is_the_models(pool: Sessions) -> None:
+def test_whatever_the_order_every_transition_and_every_verdict_is_the_models(
+    pool: Sessions, examples: int
+) -> None:
     AnyOrder.pool = pool
-    by_chance = "PROPERTY_EXAMPLES" in os.environ
+    by_chance = examples == MANY and "PROPERTY_EXAMPLES" in os.environ
     run_state_machine_as_test(
         AnyOrder,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             stateful_step_count=STEPS,
             derandomize=not by_chance,
             phases=list(Phase) if by_chance else [Phase.generate],  # to shrink takes minutes

@@ -1,4 +1,4 @@
-"""Cancel against claim and against completion: three honest answers, whoever comes first (report 145)."""
+"""Cancel against claim and against completion: three honest answers, whoever comes first."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ ROUNDS = 100
 
 
 def test_cancel_against_claim_a_hundred_times():
-    """145: cancelled means never started, and requested means that the owner will hear of it."""
+    """Cancelled means never started, and requested means that the owner will hear of it. Report 145."""
     job_ids = [new_job(queue=f"q{number}") for number in range(ROUNDS)]
     replies, claims = in_step(
         ROUNDS,
@@ -40,7 +40,7 @@ def test_cancel_against_claim_a_hundred_times():
 
 
 def test_cancel_against_completion_a_hundred_times():
-    """145: a finished job is not overwritten, and nobody is told that it was cancelled."""
+    """A finished job is not overwritten, and nobody is told that it was cancelled. Report 145."""
     job_ids = new_jobs(ROUNDS)
     held = {lease.job_id: lease for lease in leases.claim(worker="A", limit=ROUNDS)}
     replies, verdicts = in_step(
@@ -107,7 +107,7 @@ def test_a_cancel_waits_for_an_uncommitted_completion_and_then_says_how_the_job_
 
 
 def test_two_operators_who_retry_one_job_at_once_do_it_once():
-    """157: the second finds a ready job and is told so."""
+    """The second finds a ready job and is told so. Report 157."""
     job_id = new_job()
     outcomes.complete(claim_one())
     with transaction.atomic():

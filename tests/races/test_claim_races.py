@@ -137,14 +137,17 @@ def test_a_lease_that_its_owner_is_just_renewing_is_not_reclaimed():
 
 
 def test_a_due_job_is_promoted_by_one_of_several_promoters():
-    """37: two promoters at once share the due jobs, and no error comes of it."""
+    """Two promoters at once share the due jobs, and no error comes of it. Report 37."""
     new_jobs(300, state="scheduled")
     assert sum(at_once(*[lambda: promote(limit=200) for _ in range(3)])) == 300
     assert not Job.objects.exclude(state="ready").exists()
 
 
 def test_eight_threads_on_2000_jobs_start_each_generation_of_a_job_exactly_once():
-    """25, 47: every (job, generation) has one start, and attempts add up with what was given back."""
+    """Every (job, generation) has one start, and attempts add up with what was given back.
+
+    Reports 25 and 47.
+    """
     job_ids = new_jobs(2000)
 
     def work():

@@ -130,7 +130,7 @@ def test_two_completions_of_one_generation_at_once_end_the_job_once(lease, commi
 
 
 def test_a_batch_does_not_stand_behind_one_locked_row():
-    """Also 19: the completer says "busy" of the locked one, and its later try is accepted."""
+    """The completer says "busy" of the locked one, and its later try is accepted. Report 19."""
     job_ids = new_jobs(3)
     batch = [outcomes.Ending.done(item) for item in leases.claim(worker="A", limit=3)]
     with session() as other:
@@ -147,7 +147,7 @@ def test_a_batch_does_not_stand_behind_one_locked_row():
 
 
 def test_of_two_reclaimed_and_racing_workers_exactly_one_ends_each_job():
-    """15: sixty jobs; the old and the new worker complete all of them at the same moment."""
+    """Sixty jobs; the old and the new worker complete all of them at the same moment. Report 15."""
     job_ids = new_jobs(60)
     old = leases.claim(worker="A", limit=60)
     expire(*job_ids)
@@ -162,7 +162,10 @@ def test_of_two_reclaimed_and_racing_workers_exactly_one_ends_each_job():
 
 
 def test_completion_and_reclaim_of_expired_leases_at_once_leave_one_winner_each():
-    """15, 20: per job either the late completion is the only result, or the reclaim makes it a refused one."""
+    """Per job either the late completion is the only result, or the reclaim makes it a refused one.
+
+    Reports 15 and 20.
+    """
     job_ids = new_jobs(100)
     held = leases.claim(worker="A", limit=100)
     expire(*job_ids)

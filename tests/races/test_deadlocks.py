@@ -25,7 +25,7 @@ def find_deadlocks_soon():
 
 
 def test_a_deadlock_between_two_queue_transactions_is_retried_and_each_happens_once():
-    """141: each fails its own job and then touches the other's row; PostgreSQL ends one of the two."""
+    """Each fails its own job and then touches the other's row; PostgreSQL ends one of the two. Report 141."""
     new_jobs(2)
     one, two = leases.claim(worker="A", limit=2)
     met, runs = threading.Barrier(2), []
@@ -91,7 +91,7 @@ def test_a_deadlock_with_business_rows_ends_one_and_its_retry_commits_both_write
 
 
 def test_batches_in_opposite_orders_do_not_deadlock():
-    """141: both sort by id. Fifty rounds of two waiting batches over the same thirty rows."""
+    """Both sort by id. Fifty rounds of two waiting batches over the same thirty rows. Report 141."""
     new_jobs(30)
     held = leases.claim(worker="A", limit=30)
 
@@ -110,7 +110,7 @@ def test_batches_in_opposite_orders_do_not_deadlock():
 
 
 def test_claims_promotions_reclaims_exhaustions_and_operators_at_once_never_deadlock():
-    """141, 128: five kinds of writers over the same 300 rows; none is ended by the server."""
+    """Five kinds of writers over the same 300 rows; none is ended by the server. Reports 128 and 141."""
     job_ids = new_jobs(300, max_attempts=3)
     errors = []
 

@@ -23,7 +23,7 @@ def impatient():
 
 
 def test_a_row_that_somebody_holds_is_busy_and_the_others_of_the_round_are_renewed(impatient):
-    """19: beats do not pile up behind a lock, and a locked row is not a lost one."""
+    """Beats do not pile up behind a lock, and a locked row is not a lost one. Report 19."""
     job_ids = new_jobs(3)
     held = leases.claim(worker="A", limit=3)
     with session() as other:
@@ -37,7 +37,7 @@ def test_a_row_that_somebody_holds_is_busy_and_the_others_of_the_round_are_renew
 
 
 def test_a_locked_row_that_was_reclaimed_is_lost_not_busy(impatient):
-    """19: on return from the lock the old worker learns that it has lost the row."""
+    """On return from the lock the old worker learns that it has lost the row. Report 19."""
     new_job()
     lease = claim_one("A")
     newer = reclaimed(lease)
@@ -69,7 +69,7 @@ def test_a_heartbeat_while_the_job_s_own_completion_is_uncommitted_is_busy_then_
 
 
 def test_an_expired_lease_that_nobody_reclaimed_is_revived_by_its_heartbeat():
-    """150: a host that slept renews if the generation is unchanged."""
+    """A host that slept renews if the generation is unchanged. Report 150."""
     new_job()
     lease = claim_one("A")
     expire(lease.job_id)

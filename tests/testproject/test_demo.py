@@ -74,8 +74,9 @@ def assert_that_no_worker_is_left(url: str) -> None:
     until(lambda: has_no_sessions(url), "the workers' sessions have ended", within=timedelta(seconds=5))
 
 
-def test_the_demo_holds_when_it_is_run_twice(scratch, manage):
-    for _ in range(2):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_demo_holds_also_when_it_is_run_again(times, scratch, manage):
+    for _ in range(times):
         code, output = finish(manage("demo", "--orders", "4"))
         assert code == 0, output
         assert "is frozen in the middle of job" in output
@@ -87,6 +88,7 @@ def test_the_demo_holds_when_it_is_run_twice(scratch, manage):
         assert_that_no_worker_is_left(scratch)
 
 
+@pytest.mark.slow
 def test_the_demo_fails_and_says_what_when_refused_writes_are_not_kept(scratch, manage):
     assert finish(manage("migrate", "--verbosity=0")) == (0, "")
     with psycopg.connect(scratch) as session:

@@ -25,7 +25,7 @@ def lease():
 
 
 def test_exhaustion_fails_spent_jobs_and_cancels_those_that_were_to_be_cancelled():
-    """8: a worker lost in the last allowed attempt; the row ends, with a failure that says so."""
+    """A worker lost in the last allowed attempt; the row ends, with a failure that says so. Report 8."""
     spent, cancelled, left, live = new_jobs(4, max_attempts=2)
     Job.objects.filter(pk=spent).update(max_attempts=1)
     leases.claim(worker="A", limit=4)

@@ -58,7 +58,7 @@ def test_zero_deletes_what_has_ended_at_the_next_turn():
 
 
 def test_running_and_waiting_jobs_are_never_deleted_however_old():
-    """117: also those with a stale end of an earlier life."""
+    """Also those with a stale end of an earlier life. Report 117."""
     ids = [
         new_job(),
         new_job(state="scheduled"),

@@ -13,9 +13,10 @@ TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 
 
 @pytest.mark.parametrize("thread", ["main", "other"])
-def test_e56_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone(
+def test_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone(
     stage: Stage, thread: str
 ) -> None:
+    """Report 56."""
     before = {number: signal.getsignal(number) for number in (TERM, INT)}
     job = tasks.noop.enqueue()
     outcome: list[object] = []
@@ -40,8 +41,8 @@ def test_e56_the_command_runs_in_any_thread_and_leaves_the_signal_handlers_alone
     assert [item.name for item in threading.enumerate() if item.name.startswith("pgqueue")] == []
 
 
-def test_e51_a_worker_in_a_thread_leaves_signals_to_the_owner_of_the_process(stage: Stage) -> None:
-    """`call_command` off the main thread must not make the process deaf to SIGTERM."""
+def test_a_worker_in_a_thread_leaves_signals_to_the_owner_of_the_process(stage: Stage) -> None:
+    """`call_command` off the main thread must not make the process deaf to SIGTERM. Report 51."""
     job = stage.enqueue("hold", "never")
     code = (
         "import threading; from django.core.management import call_command;"

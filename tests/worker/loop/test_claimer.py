@@ -36,10 +36,9 @@ def test_a_rare_queue_is_served_too_when_the_worker_takes_every_queue():
 
 @pytest.mark.parametrize("looks_up_each_time", [True, False])
 def test_no_queue_is_first_more_often_than_another(monkeypatch, looks_up_each_time: bool) -> None:
-    """124, and the reports on starved queues: also where each claim looks the names up anew."""
-    monkeypatch.setattr(
-        "django_pgqueue.worker.loop.claimer.CACHE_SECONDS", -1.0 if looks_up_each_time else 60.0
-    )
+    """Also where each claim looks the names up anew. Report 124."""
+    seconds = -1.0 if looks_up_each_time else 60.0
+    monkeypatch.setattr("django_pgqueue.worker.loop.claimer.CACHE_SECONDS", seconds)
     monkeypatch.setattr("django_pgqueue.worker.loop.claimer.ready_queues", lambda using: ["a", "b", "c"])
     selection = Selection(None, frozenset(), using="default")
     first = [selection.queues()[0] for _ in range(30)]

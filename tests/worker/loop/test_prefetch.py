@@ -60,8 +60,11 @@ def test_after_jobs_had_to_be_given_back_it_starts_again_from_nothing():
     assert prefetch.size == 2
 
 
-def test_132_nobody_sits_on_waiting_jobs_while_another_worker_is_idle(stage: Stage) -> None:
-    """Concurrency 2, 20 jobs of half a second, two workers: an even split, and never more leases than slots."""
+def test_nobody_sits_on_waiting_jobs_while_another_worker_is_idle(stage: Stage) -> None:
+    """Concurrency 2, 20 jobs of half a second, two workers: an even split, and never more leases than slots.
+
+    Report 132.
+    """
     workers = [stage.worker("--concurrency", "2", "--lease", "60") for _ in range(2)]
     stage.sql(
         "INSERT INTO django_pgqueue_job (task, payload)"

@@ -125,7 +125,10 @@ def test_a_running_job_is_told_that_its_lease_is_lost(stage: Stage, start: Start
 def test_a_job_beyond_its_timeout_ends_near_it_and_its_slot_is_free_again(
     stage: Stage, start: Start, pool: str
 ) -> None:
-    """A busy loop, one long call, a coroutine; what the late one still writes under its lease is refused."""
+    """A busy loop, one long call, a coroutine; what the late one still writes under its lease is refused.
+
+    Report 135.
+    """
     worker = start(*LONG, "--concurrency", "3")
     tasks = ("spin_too_long", "sleep_too_long", "anap_too_long")
     late = {task: enqueue(stage, task, max_attempts=1) for task in tasks}

@@ -32,7 +32,7 @@ from tests.worker.batches import run_worker
     ],
 )
 def test_a_statement_that_changes_the_session_is_noticed(statement: str) -> None:
-    """133."""
+    """Report 133."""
     assert _SESSION.search(statement)
 
 
@@ -53,7 +53,7 @@ def test_an_ordinary_statement_costs_no_new_connection(statement: str) -> None:
 def test_the_first_connection_that_a_job_opens_is_cleaned_also_of_an_alias_that_it_made(
     alias: str, django_db_setup: None, django_db_blocker: Any
 ) -> None:
-    """69: a transaction that a job leaves open does not stay."""
+    """A transaction that a job leaves open does not stay. Report 69."""
     left = []
 
     def body() -> None:
@@ -150,7 +150,8 @@ def count_orders() -> int:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_connection_costs_its_job_an_attempt_and_the_next_job_nothing_report_35(name: str) -> None:
+def test_a_damaged_connection_costs_its_job_an_attempt_and_the_next_job_nothing(name: str) -> None:
+    """Report 35."""
     bad, good = damage_and_fail.using(priority=1).enqueue(name), count_orders.enqueue()
     run_worker("--concurrency", "1")
     for result in (bad, good):

@@ -69,7 +69,7 @@ def test_two_async_jobs_inside_their_fences_at_once_do_not_share_a_transaction(s
 
 
 def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
-    """39: SystemExit in an asyncio task that a job created ends `run_forever`."""
+    """SystemExit in an asyncio task that a job created ends `run_forever`. Report 39."""
 
     async def leave() -> None:
         raise SystemExit(3)

@@ -26,7 +26,7 @@ def nothing() -> None:
 
 
 def test_after_a_timeout_no_function_of_the_users_is_asked() -> None:
-    """48: the loop decides there, and may not run a user's code."""
+    """The loop decides there, and may not run a user's code. Report 48."""
     from django_pgqueue.conf import Options
     from django_pgqueue.worker.running.execution import Execution
 
@@ -52,7 +52,8 @@ def test_after_a_timeout_no_function_of_the_users_is_asked() -> None:
 @pytest.mark.parametrize(
     "payload", ["[]", "null", "5", '{"args": 5}', '{"args": {"a": 1}}', '{"kwargs": [1]}', '{"args": null}']
 )
-def test_a_payload_of_another_shape_fails_its_job_and_the_worker_goes_on_report_46(payload: str) -> None:
+def test_a_payload_of_another_shape_fails_its_job_and_the_worker_goes_on(payload: str) -> None:
+    """Report 46."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO django_pgqueue_job (task, payload) VALUES (%s, %s::jsonb)",
@@ -109,7 +110,8 @@ def raise_cause(name: str) -> None:
     raise CAUSES[name]()
 
 
-def test_whatever_a_job_raises_is_recorded_and_the_worker_goes_on_reports_29_30_33_34_39() -> None:
+def test_whatever_a_job_raises_is_recorded_and_the_worker_goes_on() -> None:
+    """Reports 29, 30, 33, 34 and 39."""
     results = {name: raise_cause.enqueue(name) for name in [*CAUSES, "recursion"]}
     good = succeed.enqueue("good")
     run_worker("--concurrency", "2")
@@ -147,7 +149,8 @@ def return_value(name: str) -> Any:
     return VALUES[name]
 
 
-def test_a_return_value_that_cannot_be_stored_fails_the_job_at_once_reports_29_32() -> None:
+def test_a_return_value_that_cannot_be_stored_fails_the_job_at_once() -> None:
+    """Reports 29 and 32."""
     results = {name: return_value.enqueue(name) for name in VALUES}
     good = succeed.enqueue(["good", ("tuple",)[0]])
     run_worker()
@@ -177,7 +180,8 @@ def use_what_is_gone() -> None:
     Order.objects.get(number="gone")
 
 
-def test_a_job_whose_row_is_deleted_while_it_runs_is_one_rejection_report_38(caplog) -> None:
+def test_a_job_whose_row_is_deleted_while_it_runs_is_one_rejection(caplog) -> None:
+    """Report 38."""
     gone = delete_own_row.using(priority=1).enqueue()
     missing, good = use_what_is_gone.enqueue(), succeed.enqueue("good")
     run_worker("--concurrency", "1")
@@ -193,9 +197,8 @@ def test_a_job_whose_row_is_deleted_while_it_runs_is_one_rejection_report_38(cap
 # Unknown tasks
 
 
-def test_a_job_of_an_unknown_task_fails_with_its_path_and_the_others_run_reports_40_103(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_job_of_an_unknown_task_fails_with_its_path_and_the_others_run(tmp_path, monkeypatch) -> None:
+    """Reports 40 and 103."""
     (tmp_path / "zero_division.py").write_text("1 / 0")
     (tmp_path / "syntax_error.py").write_text("def broken(:")
     monkeypatch.syspath_prepend(tmp_path)
@@ -213,7 +216,8 @@ def test_a_job_of_an_unknown_task_fails_with_its_path_and_the_others_run_reports
         assert job.task in failure.message + failure.traceback
 
 
-def test_a_changed_signature_is_an_ordinary_failure_report_103() -> None:
+def test_a_changed_signature_is_an_ordinary_failure() -> None:
+    """Report 103."""
     result = count_orders.using(max_attempts=1).enqueue("unexpected", more=1)
     run_worker()
     result.refresh()

@@ -34,7 +34,8 @@ def audit_and_fail(key: int) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("max_attempts", [1, 2, 3])
-def test_a_job_that_always_fails_starts_exactly_max_attempts_times_report_42(max_attempts: int) -> None:
+def test_a_job_that_always_fails_starts_exactly_max_attempts_times(max_attempts: int) -> None:
+    """Report 42."""
     result = audit_and_fail.using(max_attempts=max_attempts).enqueue(1)
     run_until_nothing_waits()
     result.refresh()
@@ -44,9 +45,10 @@ def test_a_job_that_always_fails_starts_exactly_max_attempts_times_report_42(max
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("max_attempts", [1, 2, 3])
-def test_an_attempt_counts_when_it_is_claimed_so_a_killed_worker_uses_it_up_reports_8_41(
+def test_an_attempt_counts_when_it_is_claimed_so_a_killed_worker_uses_it_up(
     max_attempts: int,
 ) -> None:
+    """Reports 8 and 41."""
     succeed.using(max_attempts=max_attempts).enqueue()
     claims = len(claim(worker="w-0"))
     for number in range(1, 6):
@@ -59,7 +61,8 @@ def test_an_attempt_counts_when_it_is_claimed_so_a_killed_worker_uses_it_up_repo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_backoff_from_attempt_5000_is_clamped_and_cannot_fail_report_44() -> None:
+def test_a_backoff_from_attempt_5000_is_clamped_and_cannot_fail() -> None:
+    """Report 44."""
     fail_slowly.enqueue()
     Job.objects.update(attempts=5000)
     run_worker()
@@ -74,7 +77,8 @@ def snooze_for_ever(context: JobContext) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_snooze_without_end_is_clamped_report_44() -> None:
+def test_a_snooze_without_end_is_clamped() -> None:
+    """Report 44."""
     snooze_for_ever.enqueue()
     run_worker()
     job = Job.objects.get()
@@ -83,7 +87,8 @@ def test_a_snooze_without_end_is_clamped_report_44() -> None:
 
 
 @pytest.mark.django_db
-def test_a_delay_without_end_is_clamped_report_44() -> None:
+def test_a_delay_without_end_is_clamped() -> None:
+    """Report 44."""
     succeed.enqueue()
     (lease,) = claim(worker=WORKER)
     assert fail(lease, ValueError("no"), delay=timedelta.max) == Verdict.ACCEPTED
@@ -130,7 +135,8 @@ def with_past_policy() -> None:
 @pytest.mark.parametrize(
     "failing", [with_raising_policy, with_nonsense_policy, with_longest_policy, with_past_policy]
 )
-def test_a_retry_policy_cannot_fail_nor_name_the_past_report_44(failing) -> None:
+def test_a_retry_policy_cannot_fail_nor_name_the_past(failing) -> None:
+    """Report 44."""
     result = failing.enqueue()
     run_until_nothing_waits()
     result.refresh()
@@ -147,7 +153,8 @@ def fail_for_good(how: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", ["DoNotRetry", "no_retry"])
-def test_a_permanent_failure_ends_the_job_at_once_report_49(how: str) -> None:
+def test_a_permanent_failure_ends_the_job_at_once(how: str) -> None:
+    """Report 49."""
     result = fail_for_good.enqueue(how)
     run_until_nothing_waits()
     result.refresh()
@@ -187,7 +194,8 @@ def assert_every_job_has_ended_or_can_be_claimed_again() -> None:
 
 @pytest.mark.django_db(transaction=True)  # a rejection commits on its own, also inside a test's transaction
 @pytest.mark.parametrize("seed", range(5))
-def test_no_sequence_of_transitions_strands_a_job_report_46(seed: int) -> None:
+def test_no_sequence_of_transitions_strands_a_job(seed: int) -> None:
+    """Reports 11 and 46."""
     chance = random.Random(seed)
     for number in range(12):
         succeed.using(max_attempts=chance.randint(1, 3)).enqueue(number)
@@ -228,7 +236,8 @@ def mixed(context: JobContext, key: int, fate: str) -> int:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_attempts_equal_the_audited_starts_of_300_mixed_jobs_report_47() -> None:
+def test_attempts_equal_the_audited_starts_of_300_mixed_jobs() -> None:
+    """Report 47."""
     fates = ["succeeds", "retries", "fails", "exits", "permanent", "unstorable"]
     for key in range(300):
         mixed.using(max_attempts=1 + key % 4).enqueue(key, fates[key % len(fates)])
