@@ -150,14 +150,21 @@ def test_who_did_it_is_in_the_jobs_history(boss: Client, make_job: MakeJob, run_
 def test_retry_of_five_thousand_selected_across_pages(
     boss: Client, many_jobs: Callable[..., None], make_job: MakeJob, run_action: RunAction
 ) -> None:
-    """Report 109."""
+    """One request does them all, or says how many it did not reach in its time and does them when asked again.
+
+    Report 109.
+    """
     many_jobs(5_000)
     running = make_job("running")
-    ticked = Job.objects.filter(state="failed").order_by("-pk")[:50]
-    started = time.monotonic()
-    shown = run_action(boss, "retry_jobs", *ticked, across=True, query="?state=failed")
-    assert time.monotonic() - started < 20
-    assert shown == ["Retry: 5000 jobs changed: ready."]
+    left = 5_000
+    while left:
+        ticked = Job.objects.filter(state="failed").order_by("-pk")[:50]
+        shown = run_action(boss, "retry_jobs", *ticked, across=True, query="?state=failed")
+        not_reached = Job.objects.filter(state="failed").count()
+        assert not_reached < left
+        assert shown[0] == f"Retry: {left - not_reached} jobs changed: ready."
+        assert len(shown) == (2 if not_reached else 1)
+        left = not_reached
     assert Job.objects.filter(state="ready").count() == 5_000
     assert Job.objects.get(pk=running.pk).state == "running"
 

@@ -85,6 +85,15 @@ def big_table(django_db_setup, django_db_blocker):
     del connections[BIG], connections.databases[BIG]
 
 
+@pytest.fixture(autouse=True)
+def swept(big_table, django_db_blocker):
+    """Sweep away what the plans of earlier tests left: the server does it by itself only while nobody else is busy."""
+    with django_db_blocker.unblock():
+        parameters = connections[BIG].get_connection_params()
+        with psycopg.connect(**{**parameters, "cursor_factory": None}, autocommit=True) as session:
+            session.execute("VACUUM django_pgqueue_job")
+
+
 @pytest.fixture
 def measured(request):
     """Note the numbers of a test: shown with PLANS_SHOW=1, for the README and for whoever changes a statement."""
