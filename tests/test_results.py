@@ -235,3 +235,15 @@ def test_old_jobs_run_and_rows_of_a_newer_version_are_left_alone() -> None:
                 "ALTER TABLE django_pgqueue_job DROP COLUMN colour,"
                 f" ADD CONSTRAINT pgqueue_job_state CHECK (state IN ({names}))"
             )
+
+
+def test_the_sender_of_an_alias_follows_the_settings() -> None:
+    """A receiver in a test under other settings hears of the backend that these name."""
+    assert sender_of("default") is PgQueueBackend
+    tasks = {"default": {"BACKEND": f"{TASKS_PACKAGE}.backends.dummy.DummyBackend"}}
+    with override_settings(TASKS=tasks):
+        sender = sender_of("default")
+        assert sender is type(task_backends["default"])
+        assert sender is not PgQueueBackend
+        assert sender_of("gone") is None
+    assert sender_of("default") is PgQueueBackend
