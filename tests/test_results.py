@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.compat import TaskResult, TaskResultStatus, task_backends
+from django_pgqueue.backend import PgQueueBackend
+from django_pgqueue.compat import TASKS_PACKAGE, TaskResult, TaskResultStatus, task_backends
 from django_pgqueue.leases import claim
 from django_pgqueue.models import Job
 from django_pgqueue.outcomes import cancel, complete, fail, retry
+from django_pgqueue.results import sender_of
 from django_pgqueue.states import State, Verdict
 from django_pgqueue.upkeep import exhaust
 from tests.worker.batches import run_worker, succeed
