@@ -69,4 +69,4 @@ def test_pages_of_two_hundred_thousand_jobs_open_in_under_a_second(boss: Client,
             boss.get(JOBS + query)
         assert len(captured) <= 9, query
         # Other tests run beside this one: a page that takes longer than a second does so each time.
-        assert min(seconds_to_open(boss, JOBS + query) for _ in range(3)) < 1, query
+        assert any(seconds_to_open(boss, JOBS + query) < 1 for _ in range(3)), query
