@@ -18,6 +18,11 @@ from tests.processes.stage import Stage
 from tests.tables import TABLES
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes `-n auto` starts: tests of real workers mostly wait, so one more than there are cores."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings() -> Iterator[None]:
     """Give each process that runs tests databases of its own, whichever run it belongs to."""
