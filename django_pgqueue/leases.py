@@ -176,4 +176,4 @@ def _leases(
     with connections[using].cursor() as cursor:
         cursor.execute(statement, given)
         rows = cursor.fetchall()
-    return [Lease._make((*row, worker, duration, Fencing.TOKEN)) for row in rows]
+    return [Lease._make(row + (worker, duration, Fencing.TOKEN)) for row in rows]

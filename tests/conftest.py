@@ -19,7 +19,7 @@ from tests.tables import TABLES
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes `-n auto` starts: tests of real workers mostly wait, so one more than there are cores."""
+    """Return how many processes `-n auto` starts: tests mostly wait, so one more than there are cores."""
     return (os.cpu_count() or 1) + 1
 
 

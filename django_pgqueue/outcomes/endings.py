@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -33,12 +32,11 @@ UNSTORABLE = ErrorText(
 _TRIES = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(NamedTuple):
     """What shall become of a leased job: the state it goes to and what is kept of the attempt.
 
     `delay` is for `scheduled` only; `gives_back` returns the attempt; `result` is JSON text;
-    `cause` is the exception itself, for receivers of signals.
+    `cause` is the exception itself, for receivers of signals. A tuple, for each job makes one: cheaper than a dataclass.
     """
 
     lease: Lease
@@ -89,8 +87,7 @@ class Ending:
         return cls(lease=lease, action=Action.RELEASE, state=State.SCHEDULED, delay=delay, gives_back=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(NamedTuple):
     """The reply to one ending: its verdict, the state the job went to if accepted, or `busy` if its row was locked."""
 
     ending: Ending

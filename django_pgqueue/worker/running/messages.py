@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
@@ -89,5 +89,5 @@ class Result:
     def of(cls, key: Key, ending: Ending | None, seconds: float) -> Result:
         """Return the message of an ending, without the exception itself, which may not be picklable."""
         if ending is not None and ending.cause is not None:
-            ending = replace(ending, cause=None)
+            ending = ending._replace(cause=None)
         return cls(key=key, ending=ending, seconds=seconds)

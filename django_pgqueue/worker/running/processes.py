@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -261,7 +260,7 @@ class ProcessPool:
             self._mean = message.seconds if mean is None else mean + (message.seconds - mean) * 0.1
         ending = message.ending
         if ending is not None:
-            ending = replace(ending, lease=holding.lease)
+            ending = ending._replace(lease=holding.lease)
         self._ended(holding, ending)
 
     def _bury(self, member: ChildProcess) -> None:
