@@ -36,7 +36,7 @@ class Ending(NamedTuple):
     """What shall become of a leased job: the state it goes to and what is kept of the attempt.
 
     `delay` is for `scheduled` only; `gives_back` returns the attempt; `result` is JSON text;
-    `cause` is the exception itself, for receivers of signals. A tuple, for each job makes one: cheaper than a dataclass.
+    `cause` is the exception itself, for receivers of signals. A tuple, because every job makes one.
     """
 
     lease: Lease
