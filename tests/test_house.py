@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django_pgqueue import sql
 
-PACKAGE = Path(sql.__file__).parent if Path(sql.__file__).name == "sql.py" else Path(sql.__file__).parents[1]
+PACKAGE = Path(sql.__file__).parents[1]
 CORE = {"enqueueing", "leases", "outcomes", "upkeep", "policies"}
 # The statements themselves, tables as they come about, and experiments on a database of their own.
 ASIDE = {"sql", "migrations", "lab"}
@@ -144,3 +144,46 @@ def test_other_ways_to_write_the_state_are_recognised() -> None:
         "self.state = 'done'",
     ]
     assert [way for way in innocent if list(writings(ast.parse(way), {"CLAIM"}))] == []
+
+
+# Tests that mirror the package stand here; the other folders are of a kind each (races, processes, plans, …).
+MIRRORED = ("", "admin", "context", "management", "models", "outcomes", "upkeep", "worker", "worker/loop",
+            "worker/running", "worker/services")  # fmt: skip
+# About no single module.
+OF_THE_WHOLE = {
+    "test_docs": "pages",
+    "test_house": "floors and names",
+    "test_migrations": "migrations as a whole",
+    "test_package": "what is shipped",
+    "admin/test_databases": "every page on another database",
+    "admin/test_escaping": "every page",
+    "admin/test_index": "Django's own index page",
+    "admin/test_permissions": "every page",
+    "admin/test_speed": "every page",
+    "worker/test_walk": "a job's way through all rooms",
+    "worker/running/test_both_pools": "what both pools have in common",
+}
+
+
+def test_a_test_file_has_the_name_of_the_module_whose_rules_it_tests() -> None:
+    tests = Path(__file__).parent
+    astray = []
+    for folder in MIRRORED:
+        modules = {
+            path.stem for path in (PACKAGE / folder).iterdir() if path.suffix == ".py" or path.is_dir()
+        }
+        if folder == "management":
+            modules |= {path.stem for path in (PACKAGE / folder / "commands").glob("*.py")}
+        for path in (tests / folder).glob("test_*.py"):
+            name = str(path.relative_to(tests).with_suffix(""))
+            words = path.stem.removeprefix("test_").split("_")
+            prefixes = {"_".join(words[:end]) for end in range(1, len(words) + 1)}
+            if not prefixes & modules and name not in OF_THE_WHOLE:
+                astray.append(name)
+    assert astray == []
+
+
+def test_no_file_of_the_package_is_longer_than_a_reader_bears() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert len(lengths) > 100
+    assert {str(path): length for path, length in lengths.items() if length > 300} == {}

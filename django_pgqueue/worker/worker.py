@@ -96,7 +96,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until stopped. The first SIGTERM or SIGINT drains; a second one leaves at once."""
-        with OsSignals() as signals:
+        with OsSignals() as os_signals:
             over = threading.Event()
             beside: list[Heartbeat | Housekeeper | Announcer]
             beside = [self._heartbeat, self._housekeeper, self._announcer]
@@ -104,24 +104,24 @@ class Worker:
                 each.service.start(self._beside_the_loop(each.service.role, each.run))
             if self.settings.listen and not self.settings.batch:
                 self._listener.service.start(self._beside_the_loop("listener", self._listener.run))
-            self._loop.start(lambda: self._run_loop(over, signals))
+            self._loop.start(lambda: self._run_loop(over, os_signals))
             self._pool.start()
-            self._watch(over, signals)
-            self._join([self._loop], signals)  # it pokes the signals once more
+            self._watch(over, os_signals)
+            self._join([self._loop], os_signals)  # it pokes the signals once more
             self._listener.stop()
             for each in beside:
                 each.stop()
             self._pool.stop(timeout=LAST_JOBS_SECONDS)
-            self._join([each.service for each in beside], signals)
+            self._join([each.service for each in beside], os_signals)
         return EXIT_BROKEN if self._is_broken or self.fatal else EXIT_OK
 
-    def _run_loop(self, over: threading.Event, signals: OsSignals) -> None:
+    def _run_loop(self, over: threading.Event, os_signals: OsSignals) -> None:
         try:
             self._guard("loop", self._cycle.run)
         finally:
             self._cycle.tried.set()
             over.set()
-            signals.poke()  # no other thread does: one that outlives `run` would write into a pipe that is closed
+            os_signals.poke()  # no other thread does: one that outlives `run` would write into a pipe that is closed
 
     def _beside_the_loop(self, role: str, run: Callable[[], None]) -> Callable[[], None]:
         """Return the body of a thread that begins once the loop has tried the database, and said what is wrong."""
@@ -141,36 +141,36 @@ class Worker:
             self._is_broken = True
             self.stop()
 
-    def _watch(self, over: threading.Event, signals: OsSignals) -> None:
+    def _watch(self, over: threading.Event, os_signals: OsSignals) -> None:
         asked = False
         while not over.is_set():
-            signals.wait(WATCH_SECONDS)
-            if signals.count and not asked:
+            os_signals.wait(WATCH_SECONDS)
+            if os_signals.count and not asked:
                 asked = True
                 logger.info(
                     "Stopping: draining for at most %s; a second signal leaves at once",
                     self.settings.shutdown_timeout,
                 )
                 self.stop()
-            self._heed_second(signals)
+            self._heed_second(os_signals)
             for each in (self._cycle, self._heartbeat, self._housekeeper, self._listener):
                 each.service.cut_if_stuck()
 
-    def _join(self, services: list[Service], signals: OsSignals) -> None:
+    def _join(self, services: list[Service], os_signals: OsSignals) -> None:
         """Wait for the last words of the threads, which a frozen database session could hold up."""
         deadline = time.monotonic() + LAST_WORDS_SECONDS
         for thread in [service.thread for service in services if service.thread is not None]:
             while thread.is_alive() and time.monotonic() < deadline:
                 thread.join(0.1)
-                self._heed_second(signals)
+                self._heed_second(os_signals)
 
-    def _heed_second(self, signals: OsSignals) -> None:
-        if signals.count > 1 and signals.last is not None:
+    def _heed_second(self, os_signals: OsSignals) -> None:
+        if os_signals.count > 1 and os_signals.last is not None:
             logger.warning(
                 "A second signal: leaving at once; %s jobs are left to their leases", len(self._registry)
             )
             logging.shutdown()
-            os._exit(128 + signals.last)
+            os._exit(128 + os_signals.last)
 
     def _pool_and_announcer(self) -> tuple[Pool, Announcer]:
         settings = self.settings

@@ -1,4 +1,4 @@
-"""Each statement of sql.py on one big table: the index that its comment names, and its budget of buffers.
+"""Each statement of `sql` on one big table: the index that its comment names, and its budget of buffers.
 
 Buffers are the pages a statement touches, so they repeat where seconds do not. The table stands in a schema of
 its own, found by the search_path alone (118), and has 300,000 finished, 200,000 ready, 200,000 scheduled and

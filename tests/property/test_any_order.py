@@ -316,7 +316,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.end(number, pick, how, strict, batched=True)
 
     def end(self, number: int, pick: int, how: str, strict: bool, *, batched: bool) -> None:
-        """One by one, or as a worker's completer does, which does not wait for a row."""
+        """One by one, or as a worker's loop does, which does not wait for a row."""
         lease, job = self.pick_lease(pick)
         locked = lease.job_id == self.locked
         if locked and not batched:

@@ -130,7 +130,7 @@ def test_two_completions_of_one_generation_at_once_end_the_job_once(lease, commi
 
 
 def test_a_batch_does_not_stand_behind_one_locked_row():
-    """The completer says "busy" of the locked one, and its later try is accepted. Report 19."""
+    """The loop says "busy" of the locked one, and its later try is accepted. Report 19."""
     job_ids = new_jobs(3)
     batch = [outcomes.Ending.done(item) for item in leases.claim(worker="A", limit=3)]
     with session() as other:

@@ -142,7 +142,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
 
 
 def end_batch(endings: list[outcomes.Ending]) -> list[outcomes.Ended]:
-    """End these as a worker's completer does: a row that somebody has locked is asked for again."""
+    """End these as a worker's loop does: a row that somebody has locked is asked for again."""
     replies: list[outcomes.Ended] = []
     while endings:
         with transaction.atomic():
