@@ -1,4 +1,4 @@
-"""The three moments of a job, enqueued, started and ended, told to receivers of signals. Raises nothing."""
+"""The three moments of a job, enqueued, started and ended, told to receivers of signals, who can change nothing."""
 
 from __future__ import annotations
 

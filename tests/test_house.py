@@ -187,3 +187,14 @@ def test_no_file_of_the_package_is_longer_than_a_reader_bears() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
     assert len(lengths) > 100
     assert {str(path): length for path, length in lengths.items() if length > 300} == {}
+
+
+def test_no_comment_stands_behind_a_lone_bracket() -> None:
+    """There a formatter strands it, and it reads as if it were about the bracket."""
+    stranded = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in PACKAGE.rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.match(r"\s*[)\]}]+[^#\"']{0,6}\s+# ", line)
+    ]
+    assert stranded == []

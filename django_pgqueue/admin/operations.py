@@ -65,7 +65,7 @@ def chosen_ids(request: HttpRequest, visible: QuerySet[Any], listed: QuerySet[An
     """
     if request.POST.get("select_across") == "1":
         return sorted(listed.values_list("pk", flat=True)[:LISTED])
-    ticked = {as_id(value) for value in request.POST.getlist(ACTION_CHECKBOX_NAME)} - {None}
+    ticked = {as_id(value.strip()) for value in request.POST.getlist(ACTION_CHECKBOX_NAME)} - {None}
     return sorted(visible.filter(pk__in=ticked).values_list("pk", flat=True))
 
 

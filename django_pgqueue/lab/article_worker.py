@@ -84,9 +84,8 @@ class Worker:
         """Render, send the mail, finish."""
         with self._kept(mine) as lost:
             self._pass_gate(mine, "render", lost)
-            if (
-                lost.is_set()
-            ):  # the last look before the end; whatever comes now can still find the lease lost
+            # The last look before the end; whatever comes now can still find the lease lost.
+            if lost.is_set():
                 raise Superseded
             receipt = f"job-{mine.id}" if "--key" in self._flags else f"attempt-{mine.attempt}"
             self._session.execute(MAIL, [f"receipt-{receipt}"])

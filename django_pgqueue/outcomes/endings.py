@@ -115,9 +115,8 @@ class Spent(NamedTuple):
 def end(endings: Sequence[Ending], *, using: str, wait: bool = False) -> Accepted:
     """End these jobs in one statement and record their failures; return the accepted ones.
 
-    With `wait` a locked row is
-    waited for, else it is skipped. At most one ending per lease. The caller provides the transaction if
-    failures are among them, and settles the rest with `settle`.
+    With `wait` a locked row is waited for, else it is skipped. At most one ending per lease. The caller provides the
+    transaction if failures are among them, and settles the rest with `settle`.
     """
     if not endings:
         return {}

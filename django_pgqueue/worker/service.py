@@ -94,9 +94,9 @@ class Service:
         if self.failures in LOGGED_FAILURES:
             logger.warning(text, first_line(error), extra=about(event))
 
-    def retry_in(self, longest: float) -> float:
-        """Return for how many seconds to wait after a failed attempt."""
-        return min(RETRY_SECONDS * self.failures, longest)
+    def retry_in(self, longest: float, step: float = RETRY_SECONDS) -> float:
+        """Return for how many seconds to wait after a failed attempt: `step` more each time."""
+        return min(step * self.failures, longest)
 
     def cut_if_stuck(self) -> None:
         """Cut the connection if a statement does not return: the server, or the way to it, is frozen."""

@@ -174,14 +174,13 @@ class Worker:
 
     def _pool_and_announcer(self) -> tuple[Pool, Announcer]:
         settings = self.settings
-        if settings.pool == PoolKind.THREADS:
-            threads = ThreadPool(
+        if settings.pool != PoolKind.PROCESSES:
+            return ThreadPool(
                 settings.concurrency,
                 execution=self._execution,
                 ended=self._registry.end,
                 name=settings.name("job"),
-            )
-            return threads, Announcer()
+            ), Announcer()
         children = ProcessPool(
             settings.concurrency,
             child=ChildSettings(

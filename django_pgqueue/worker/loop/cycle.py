@@ -113,9 +113,8 @@ class Cycle:
         except BaseException:
             self._registry.put_back(endings)
             raise
-        self._conclude_accepted(
-            endings, accepted
-        )  # first: receivers shall not wait for the end of the next jobs
+        # First: receivers shall not wait for the end of the next jobs.
+        self._conclude_accepted(endings, accepted)
         self._start(leases, sent_at)
         self._conclude_rest(endings, accepted)
         self._decide_on_next(is_busy=bool(leases) or bool(accepted))
@@ -210,9 +209,7 @@ class Cycle:
         else:
             self._pace.slow(
                 LONGEST_WITH_TIMEOUTS if self._has_timeouts else None,
-                LONGEST_WAIT_SECONDS / 2
-                if self._pool.free < 0
-                else None,  # jobs wait for a slot, and not for long
+                LONGEST_WAIT_SECONDS / 2 if self._pool.free < 0 else None,  # jobs wait for a slot
                 LONGEST_WITH_LOCKED_ROWS if self._registry.has_endings else None,
                 self._drain.seconds_left(SHORTEST_SECONDS),
             )

@@ -20,7 +20,7 @@ class Bench:
         self._pid = os.getpid()
 
     def run(self, holding: Holding) -> tuple[Ending | None, float]:
-        """Run the job of a lease; return its ending, and for how many seconds it ran. Raises nothing."""
+        """Run the job of a lease; return its ending and its seconds. Raises JobTimeout if it is given up just then."""
         self._cleaning.before()
         began = time.monotonic()
         ending = self._execution.run(holding)

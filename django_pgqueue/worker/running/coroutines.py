@@ -32,9 +32,8 @@ class Coroutines:
         self._lock = threading.Lock()  # of what stands below
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._tasks: dict[
-            Holding, asyncio.Task[None] | None
-        ] = {}  # those that have a slot; None: not yet begun
+        # Those that have a slot; None: not yet begun.
+        self._tasks: dict[Holding, asyncio.Task[None] | None] = {}
         self._given_up: dict[Holding, asyncio.Task[None]] = {}
         self.ran = 0
         self.seconds = 0.0
@@ -48,11 +47,14 @@ class Coroutines:
         """How many were given up and have not ended."""
         return len(self._given_up)
 
-    def start(self, holding: Holding) -> None:
-        """Run the job, whose task is a coroutine function."""
+    def add(self, holding: Holding) -> None:
+        """Give the job, whose task is a coroutine function, a slot."""
         with self._lock:
             self._tasks[holding] = None
-        self._started().call_soon_threadsafe(self._begin, holding)
+
+    def start(self, holding: Holding) -> None:
+        """Run it. Its seconds count from now on: behind a coroutine that blocks it waits in its slot."""
+        self._started().call_soon_threadsafe(self._begin, holding, time.monotonic())
 
     def give_up(self, holding: Holding) -> bool:
         """Cancel the coroutine of a job that has run for too long; it may ignore that, so its slot does not wait.
@@ -95,15 +97,14 @@ class Coroutines:
                 self._thread.start()
             return self._loop
 
-    def _begin(self, holding: Holding) -> None:
+    def _begin(self, holding: Holding, began: float) -> None:
         assert self._loop is not None  # this runs on it
-        task = self._loop.create_task(self._serve(holding), context=Context())
+        task = self._loop.create_task(self._serve(holding, began), context=Context())
         with self._lock:
             self._tasks[holding] = task
 
-    async def _serve(self, holding: Holding) -> None:
+    async def _serve(self, holding: Holding, began: float) -> None:
         """Run one job; its synchronous parts, and so its connections, have a thread to themselves."""
-        began = time.monotonic()
         ending: Ending | None = None
         try:
             async with ThreadSensitiveContext() as context:

@@ -280,9 +280,8 @@ class ProcessPool:
         if victim is not None and victim.run.completed:
             self._ended(victim, Ending.done(victim.lease, victim.run.result))
         elif victim is not None and member.killed_in not in (None, victim):
-            self._ended(
-                victim, Ending.released(victim.lease)
-            )  # killed for the job before it, which had just ended
+            # It was killed for the job before it, which had just ended.
+            self._ended(victim, Ending.released(victim.lease))
         elif victim is not None and not victim.fate.abandoned:
             self._ended(victim, self._execution.crashed(victim, how))
         self._wake()

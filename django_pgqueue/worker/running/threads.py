@@ -162,8 +162,9 @@ class ThreadPool:
                     break
                 has_slot = not self._execution.is_async(holding)
                 if not has_slot:
+                    self._coroutines.add(holding)
+                    post.busy = False  # before it starts: its end finds the slot free
                     self._coroutines.start(holding)
-                    post.busy = False
                 elif not self._run_on(bench, post, holding):
                     break
         except JobTimeout:

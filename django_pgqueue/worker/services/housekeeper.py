@@ -11,6 +11,7 @@ from ...faults import retry_conflicts
 from ...upkeep import Exhaust, Promote, Prune
 from ..service import Service
 
+RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 5.0
 
 
@@ -58,7 +59,9 @@ class Housekeeper:
         turn.next_at = time.monotonic() + pause
         if (error := self.service.attempt(lambda: self._do(turn))) is not None:
             self.service.warn("upkeep_failed", "Upkeep failed (%s); trying again", error)
-            turn.next_at = time.monotonic() + max(pause, self.service.retry_in(LONGEST_RETRY_SECONDS))
+            turn.next_at = time.monotonic() + max(
+                pause, self.service.retry_in(LONGEST_RETRY_SECONDS, RETRY_SECONDS)
+            )
 
     def _do(self, turn: Turn) -> None:
         if retry_conflicts(turn.chore.run_once):

@@ -40,6 +40,7 @@ class Listener:
                 if error is not None and not self.service.stopping:
                     self.service.warn("listen_failed", "Listening failed (%s); polling goes on", error)
                     self.service.wait(self.service.retry_in(LONGEST_RETRY_SECONDS))
+                del error  # or its traceback would be kept as long as the next session lives
 
     def _listen(self) -> None:
         if not is_direct(self._using):

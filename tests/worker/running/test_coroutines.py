@@ -89,6 +89,7 @@ def test_a_task_that_leaves_the_event_loop_does_not_end_it(caplog) -> None:
         for leaves in (True, False):
             holding = hold(claimed_from("q"))
             holding.run.timeout = 1.0 if leaves else None
+            coroutines.add(holding)
             coroutines.start(holding)
             assert over.get(timeout=10) is holding
     finally:

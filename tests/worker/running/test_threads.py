@@ -18,6 +18,7 @@ from django_pgqueue.worker.running.threads import ThreadPool
 from tests.processes.stage import Stage
 from tests.worker.tools import LONG, enqueue
 
+BLOCKED_SECONDS = 0.3
 WITHIN = timedelta(seconds=20)
 
 
@@ -29,6 +30,7 @@ class Place:
         self.ended: list[int] = []
         self.coroutines: dict[int, Callable[[], object]] = {}  # each ends one
         self.cancelled: list[int] = []
+        self.short: set[int] = set()  # coroutines that end at once
         self.pool = ThreadPool(
             size,
             execution=self,
@@ -49,7 +51,7 @@ class Place:
     # What a pool asks of the execution.
 
     def is_async(self, holding: Holding) -> bool:
-        return holding.lease.task == "async"
+        return holding.lease.task != "sync"
 
     def run(self, holding: Holding) -> None:
         try:
@@ -58,7 +60,14 @@ class Place:
             return
 
     async def arun(self, holding: Holding) -> None:
-        """Wait to be ended, whatever comes between."""
+        """Wait to be ended, whatever comes between; or end at once, or block the event loop once two are here."""
+        if holding.lease.task == "blocking":
+            if not self.ended:
+                until(lambda: len(self.pool._coroutines) == 2, "the other one is here", within=WITHIN)
+            threading.Event().wait(BLOCKED_SECONDS)
+            return
+        if holding.lease.job_id in self.short:
+            return
         end, loop = asyncio.Event(), asyncio.get_running_loop()
         self.coroutines[holding.lease.job_id] = lambda: loop.call_soon_threadsafe(end.set)
         while not end.is_set():
@@ -121,6 +130,30 @@ def test_a_coroutine_has_the_slot_until_it_ends(place) -> None:
     here.wait(lambda: here.ended == [0, 1], "both have ended, in turn")
     here.wait(lambda: here.pool.free == 1, "the slot is free")
     assert not here.pool.is_busy
+
+
+def test_the_end_of_a_coroutine_finds_its_slot_free(place) -> None:
+    """However short it is: the loop claims then, and is told no second time."""
+    here = place(1)
+    free: list[int] = []
+    here.pool._ended = lambda holding, ending: free.append(here.pool.free)
+    here.short.update(range(500))
+    for number in range(500):
+        here.submit(lambda: None, task="async")
+        here.wait(lambda number=number: len(free) == number + 1, "it has ended")
+    assert set(free) == {1}
+
+
+def test_a_coroutine_that_waits_behind_one_that_blocks_counts_its_wait(place) -> None:
+    """So that no more are claimed ahead for an event loop that is held up."""
+    here = place(2)
+    here.submit(lambda: None, lambda: None, task="blocking")
+    here.wait(lambda: len(here.ended) == 2, "both have ended")
+    jobs, seconds = here.pool.take_measure()
+    assert jobs == 2
+    assert (
+        seconds > 2.5 * BLOCKED_SECONDS
+    )  # one, and two of them for the one that waited; two without the wait
 
 
 def test_a_job_that_is_given_up_leaves_its_slot_at_once_and_is_counted_once(place) -> None:
