@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -135,13 +136,12 @@ def test_a_coroutine_has_the_slot_until_it_ends(place) -> None:
 def test_the_end_of_a_coroutine_finds_its_slot_free(place) -> None:
     """However short it is: the loop claims then, and is told no second time."""
     here = place(1)
-    free: list[int] = []
-    here.pool._ended = lambda holding, ending: free.append(here.pool.free)
+    free: queue.SimpleQueue[int] = queue.SimpleQueue()
+    here.pool._ended = lambda holding, ending: free.put(here.pool.free)
     here.short.update(range(500))
-    for number in range(500):
+    for _ in range(500):
         here.submit(lambda: None, task="async")
-        here.wait(lambda number=number: len(free) == number + 1, "it has ended")
-    assert set(free) == {1}
+        assert free.get(timeout=20) == 1
 
 
 def test_a_coroutine_that_waits_behind_one_that_blocks_counts_its_wait(place) -> None:
