@@ -121,7 +121,8 @@ class Execution:
         duration, fencing, timeout = lease.duration, self._options.fencing, self._options.timeout
         if isinstance(task, PgTask):
             duration = task.lease or duration
-            fencing = Fencing(task.fencing) if task.fencing in Fencing.values else fencing
+            if task.fencing is not None and task.fencing in Fencing.values:
+                fencing = Fencing(task.fencing)
             timeout = task.timeout or timeout
             run.retry, run.no_retry = task.retry, task.no_retry
         run.timeout = timeout.total_seconds() if timeout else None
