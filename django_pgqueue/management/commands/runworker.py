@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -31,6 +32,8 @@ class Command(BaseCommand):
             run_with_reload(lambda: self.make_worker(options))
             return
         worker = self.make_worker(options)
+        if getattr(self, "_called_from_command_line", False):
+            gc.freeze()  # what is loaded by now stays: no collection need walk through it between jobs
         code = worker.run()
         if worker.fatal:
             raise CommandError(worker.fatal, returncode=code)
