@@ -12,9 +12,11 @@ from django.db import connection, connections
 from django.test import TransactionTestCase
 
 from django_pgqueue.lab.processes import WorkerProcess
+from django_pgqueue.lease import Lease
 from testproject import MANAGE
 from tests.databases import names_of_databases, number_of_its_own
 from tests.processes.stage import Stage
+from tests.races.tools import claim_one, new_job
 from tests.tables import TABLES
 
 
@@ -51,6 +53,13 @@ def quick_clean_up() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", clean)
         yield
+
+
+@pytest.fixture
+def lease(transactional_db: None) -> Lease:
+    """Give the lease of the first of three attempts, which worker A holds."""
+    new_job(max_attempts=3)
+    return claim_one("A")
 
 
 @pytest.fixture

@@ -37,12 +37,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def lease():
-    new_job(max_attempts=3)
-    return claim_one("A")
-
-
-@pytest.fixture
 def told() -> Iterator[list[dict[str, Any]]]:
     """Note what receivers of `completion_rejected` are told."""
     notes: list[dict[str, Any]] = []

@@ -34,12 +34,6 @@ from tests.races.tools import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def lease():
-    new_job(max_attempts=3)
-    return claim_one("A")
-
-
 @every_write
 def test_the_owner_s_write_is_accepted_and_leaves_no_rejection(action, lease):
     assert WRITES[action](lease) == Verdict.ACCEPTED

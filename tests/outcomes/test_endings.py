@@ -21,12 +21,6 @@ from tests.races.tools import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def lease():
-    new_job(max_attempts=3)
-    return claim_one("A")
-
-
 def test_an_accepted_write_that_is_rolled_back_leaves_the_job_running(lease):
     with transaction.atomic():
         assert complete(lease) == Verdict.ACCEPTED

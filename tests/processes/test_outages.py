@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from django_pgqueue.lab.servers import Server
-from testproject import embedded
 from tests.processes.server import throwaway_server
 from tests.processes.stage import Stage, Worker
-
-pytestmark = pytest.mark.skipif(embedded.PROGRAMS is None, reason="needs the embedded server")
 
 OUTAGE_SECONDS = 5.0
 ROLES = ("loop", "heartbeat", "upkeep", "listener")

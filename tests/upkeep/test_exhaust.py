@@ -7,21 +7,13 @@ from django_pgqueue.models import Failure, Job
 from django_pgqueue.states import Verdict
 from tests.outcomes.writes import WRITES, every_write
 from tests.races.tools import (
-    claim_one,
     expire,
-    new_job,
     new_jobs,
     only_rejection,
     row,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def lease():
-    new_job(max_attempts=3)
-    return claim_one("A")
 
 
 def test_exhaustion_fails_spent_jobs_and_cancels_those_that_were_to_be_cancelled():
