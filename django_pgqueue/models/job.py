@@ -10,10 +10,12 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..bounds import MAX_ATTEMPTS
 from ..querysets import RUNNING_HAS_LEASE, JobQuerySet, Negated
 from ..states import LIVE_STATES, MAX_QUEUE_NAME, MAX_TASK_PATH, MAX_UNIQUE_KEY, State
 from .fields import TextArrayField
 
+ATTEMPTS = MAX_ATTEMPTS.default
 READABLE = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
@@ -40,7 +42,7 @@ class Job(models.Model):
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     attempts = models.IntegerField(default=0, db_default=0)
     max_attempts = models.IntegerField(
-        default=5, db_default=5, help_text=_("All starts, the first included.")
+        default=ATTEMPTS, db_default=ATTEMPTS, help_text=_("All starts, the first included.")
     )
     priority = models.SmallIntegerField(
         default=0, db_default=0, help_text=_("From -100 to 100; higher runs first.")

@@ -77,7 +77,7 @@ class Worker:
                 CHANNELS[State.SCHEDULED]: self._housekeeper.hurry,
             },
         )
-        self._is_broken = False
+        self._is_broken = False  # written by a thread that broke, read by the main one at the end
 
     @property
     def fatal(self) -> str | None:

@@ -110,7 +110,7 @@ class Selection:
         self._queues = deque(name for name in names or () if name not in excluded)
         self._known_until = 0.0
         self._last: list[str] = []
-        self._hinted = False
+        self._hinted = False  # written by any thread, read by the loop
         self._went_ahead = False
         self._after: dict[str, Position] = {}
         self._after_until = 0.0

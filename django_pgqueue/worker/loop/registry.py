@@ -19,10 +19,10 @@ class Registry:
     """
 
     def __init__(self, wake: threading.Event) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of `_holdings`: written by the loop, read by every service
         self._holdings: dict[Key, Holding] = {}
         self._open: dict[Holding, None] = {}  # without an ending; whoever takes one out has the say
-        self._endings: deque[Ending] = deque()
+        self._endings: deque[Ending] = deque()  # written by whoever ends a lease, taken by the loop
         self._wake = wake
 
     def __len__(self) -> int:

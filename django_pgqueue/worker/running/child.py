@@ -44,7 +44,7 @@ class Child:
         self._pid = os.getpid()
         self._using = settings.using
         self._stopping = threading.Event()
-        self._held: dict[Key, Holding] = {}
+        self._held: dict[Key, Holding] = {}  # written by both threads, read by the one that hears
         self._todo: queue.SimpleQueue[Holding | Settled | None] = queue.SimpleQueue()
         options = read_options(settings.backend, raw_options(settings.backend))
         self._bench = Bench(Execution(options, on_options=self._tell_options), name=settings.name)

@@ -50,7 +50,7 @@ class ProcessPool:
         self._ended = ended
         self._on_options = on_options
         self._wake = wake
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of what stands below: shared by the loop and this pool's thread
         self._waiting: deque[Holding] = deque()
         self._members: list[ChildProcess] = []
         self._announcements: deque[Settled] = deque()

@@ -53,12 +53,12 @@ class ThreadPool:
         self._ended = ended
         self._name = name
         self._coroutines = Coroutines(execution, over=self._coroutine_over)
-        self._waiting: deque[Holding] = deque()
+        self._waiting: deque[Holding] = deque()  # written by the loop, taken from by the job threads
         self._calls: SimpleQueue[None] = SimpleQueue()  # at least one for each job that waits
         self._slots: SimpleQueue[None] = SimpleQueue()  # those that no thread has
         self._stuck: set[Holding] = set()  # given up, and still on a thread
         self._measured = (0, 0.0)
-        self._stopping = False
+        self._stopping = False  # written by the main thread, read by the job threads
         self._posts = [_Post(number, self._serve) for number in range(size)]
         self._made = size
 

@@ -23,7 +23,7 @@ class Turn:
     every_seconds: float
     did: Callable[[], object] | None = None
     next_in: Callable[[], float | None] | None = None
-    next_at: float = field(default=0.0)
+    next_at: float = field(default=0.0)  # written by upkeep, and by the listener, who hurries it
 
 
 class Housekeeper:
